@@ -299,15 +299,13 @@ impl SendQueue {
         self.handed = self.handed.max(upto);
     }
 
-    /// Notes that a device of the host has carried out all requests up to this one, which ends with
-    /// `status`.
-    pub(crate) fn carried_out(&mut self, upto: u64, status: Status) {
-        for seq in self.handed..=upto {
-            if let Some(wqe) = self.get_mut(seq) {
-                wqe.phase = Phase::Done(if seq == upto { status } else { Status::Success });
-            }
+    /// Notes that a device of the host has carried out this request, which ends with `status`, and
+    /// all before it.
+    pub(crate) fn carried_out(&mut self, seq: u64, status: Status) {
+        if let Some(wqe) = self.get_mut(seq) {
+            wqe.phase = Phase::Done(status);
         }
-        self.handed = self.handed.max(upto + 1);
+        self.handed = self.handed.max(seq + 1);
     }
 
     /// Counts the messages of a new connection.

@@ -126,13 +126,17 @@ fn a_queue_pair_is_gone_before_what_it_had_is_flushed() {
 
 #[test]
 fn requests_before_the_end_of_the_program_are_carried_out() {
-    let host = host("drop", Kind::Rxe, quirk::SLOW);
+    let host = host("drop", Kind::Rxe, 0);
     let (end, mut peer) = host.pair();
     let memory = host.memory(8);
-    peer.post_receive(&RecvWr::one(1, memory.piece(0, 8))).unwrap();
     end.qp.post_send(&SendWr::send_inline(2, b"last").unsignaled()).unwrap();
-    drop(end);
-    assert_eq!(completion(&mut peer).byte_len, 4);
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(end));
+        // The message waits for a receive, and its queue pair for the message.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        peer.post_receive(&RecvWr::one(1, memory.piece(0, 8))).unwrap();
+        assert_eq!(completion(&mut peer).byte_len, 4);
+    });
     assert!(matches!(event(&mut peer), Event::Disconnected));
     drop((peer, memory));
     host.until_nothing_is_left();

@@ -1,8 +1,10 @@
 //! Requests and receives, and what wakes a program for them.
 
+use std::time::Instant;
+
 use rddp_rnic::{Access, Completed, PostError, QpState, RecvWr, SendWr, Status};
 
-use crate::support::{Kind, completion, host, quirk};
+use crate::support::{Kind, PATIENCE, completion, host, quirk};
 
 const KINDS: [Kind; 3] = [Kind::Siw, Kind::Rxe, Kind::Adapter];
 
@@ -71,8 +73,10 @@ fn requests_that_nobody_is_told_of_never_fill_the_queue_for_good() {
         let there = host.memory(8);
         let region = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
         let write = SendWr::write(1, region.whole(), there.remote().unwrap()).unsignaled();
+        let since = Instant::now();
         for _ in 0..100 {
             while let Err(refused) = end.qp.post_send(&write) {
+                assert!(since.elapsed() < PATIENCE, "the queue stays full");
                 assert_eq!(refused, PostError::QueueFull { capacity: 8 }, "{kind:?}");
                 assert!(end.cq.poll_one().is_none(), "success was not asked for");
             }

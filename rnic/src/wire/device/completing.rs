@@ -38,8 +38,6 @@ impl Device {
     fn look(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
         self.endpoint.poll(&mut self.taken).map_err(|error| broken(&error))?;
         if !self.taken.is_empty() {
-            // The first of them has disarmed the device's queue.
-            self.is_armed = false;
             return self.settle(watch, cx).map(|()| true);
         }
         if self.is_armed && !watch.has_arrived() {
