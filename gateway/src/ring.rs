@@ -67,7 +67,8 @@ impl Ring {
         }
     }
 
-    /// Frees the place at an offset. Its octets are given anew when all older places are free, too.
+    /// Frees the place at an offset. Its octets are given anew when all older places are free, too,
+    /// or all newer ones: one that stays long, as that of a Send whose end is late, keeps no other.
     pub(crate) fn free(&mut self, at: usize) {
         let start = self.start;
         if let Some(piece) = self.pieces.iter_mut().find(|piece| start + piece.at == at && !piece.is_free) {
@@ -75,6 +76,9 @@ impl Ring {
         }
         while self.pieces.front().is_some_and(|piece| piece.is_free) {
             self.pieces.pop_front();
+        }
+        while self.pieces.back().is_some_and(|piece| piece.is_free) {
+            self.pieces.pop_back();
         }
     }
 }

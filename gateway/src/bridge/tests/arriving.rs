@@ -158,3 +158,20 @@ fn a_write_inside_of_a_send_harms_neither() {
     }
     assert!(written == [octets[..100].to_vec(), octets[100..].to_vec(), message]);
 }
+
+/// RFC 5041 leaves it to the sender when the segments of a Send come: Writes may stand between them.
+#[test]
+fn writes_between_the_segments_of_a_send_take_no_more_room_than_there_is() {
+    let mut world = world();
+    let msn = world.counters.next(SEND_QUEUE);
+    world.arrive(&untagged_header(Opcode::Send, Stag(0), msn, 0, false), b"half a ").unwrap();
+    for at in 0..1000 {
+        assert!(world.bridge.has_room(), "{at}");
+        world.write(9, at * 1_000_000, &pattern(MULPDU, 1), true).unwrap();
+        assert!(world.bridge.next_request().is_some());
+        world.complete(Status::Success).unwrap();
+    }
+    world.arrive(&untagged_header(Opcode::Send, Stag(0), msn, 7, true), b"message").unwrap();
+    assert_eq!(world.bridge.next_request(), Some(SendWr::send(0, local(0, 14))));
+    assert_eq!(&world.memory.0.borrow()[..14], b"half a message");
+}
