@@ -52,6 +52,8 @@ pub(crate) struct Pair<'a> {
     device_closed: bool,
     /// The device was told that the connection ends.
     closes: bool,
+    /// The gateway stops.
+    stops: bool,
     finished: bool,
     probe: Instant,
 }
@@ -111,6 +113,7 @@ impl<'a> Pair<'a> {
             plain_closed: false,
             device_closed: false,
             closes: false,
+            stops: false,
             finished: false,
             probe: Instant::now() + PROBE,
         }
@@ -118,23 +121,30 @@ impl<'a> Pair<'a> {
 
     /// Carries the connection to its end.
     pub(crate) fn run(mut self) -> (Counts, Reason) {
+        let cut = self.carry().err();
+        let reason = match (self.reason, cut) {
+            // An end is in order when all has been done that comes before it.
+            (Some(reason), Some(cut)) if reason.is_orderly() => cut,
+            (reason, cut) => reason.or(cut).unwrap_or(Reason::DeviceClosed),
+        };
+        (self.bridge.counts(), reason)
+    }
+
+    fn carry(&mut self) -> Result<(), Reason> {
         loop {
-            match self.turn() {
-                Ok(true) => {}
-                Ok(false) if self.is_over() => break,
-                Ok(false) => {
-                    if let Err(error) = self.sleep() {
-                        self.reason.get_or_insert(error);
-                        break;
-                    }
-                }
-                Err(reason) => {
-                    self.reason.get_or_insert(reason);
-                    break;
-                }
+            let moved = self.turn()?;
+            // Looked at in each turn: a plain host may always have more to say.
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            if self.device_closed && self.finished && (self.plain_closed || is_late) {
+                return Ok(());
+            }
+            if is_late {
+                return Err(Reason::TooLong("the end of the connection"));
+            }
+            if !moved {
+                self.sleep()?;
             }
         }
-        (self.bridge.counts(), self.reason.unwrap_or(Reason::DeviceClosed))
     }
 
     /// Does what can be done now; returns whether there may be more.
@@ -150,18 +160,19 @@ impl<'a> Pair<'a> {
     /// Takes the device's events and completions.
     fn hear_device(&mut self) -> Result<bool, Reason> {
         let mut moved = false;
-        self.endpoint.poll(&mut self.completions)?;
-        for completion in std::mem::take(&mut self.completions) {
-            moved = true;
-            if let Err(stop) = self.bridge.completed(&completion) {
-                self.fail(&stop);
-            }
-        }
+        // Before the completions: all messages have come that the device's host sent before its end.
         while let Some(event) = self.endpoint.event()? {
             moved = true;
             if matches!(event, Event::Disconnected | Event::Failed(_) | Event::Removed) {
                 (self.device_closed, self.plain_ends) = (true, true);
                 self.ends(Reason::DeviceClosed, LINGER);
+            }
+        }
+        self.endpoint.poll(&mut self.completions)?;
+        for completion in std::mem::take(&mut self.completions) {
+            moved = true;
+            if let Err(stop) = self.bridge.completed(&completion) {
+                self.fail(&stop);
             }
         }
         Ok(moved)
@@ -198,6 +209,9 @@ impl<'a> Pair<'a> {
     fn read(&mut self) -> bool {
         if !self.wants_octets() {
             return false;
+        }
+        if self.plain_ends {
+            (self.arrived.from, self.arrived.to) = (0, 0);
         }
         match self.tcp.read(self.arrived.room()) {
             Ok(0) => self.plain_closed = true,
@@ -257,7 +271,8 @@ impl<'a> Pair<'a> {
     fn close(&mut self) -> bool {
         let is_quiet = self.bridge.is_quiet() || self.device_closed;
         let is_told = self.train.octets.is_empty() && (self.is_broken() || !self.bridge.has_more());
-        let closes = self.plain_ends && !self.closes && (self.is_broken() || is_quiet && is_told);
+        let closes =
+            self.plain_ends && !self.closes && (self.is_broken() || self.finished || is_quiet && is_told);
         if closes {
             self.closes = true;
             self.endpoint.close();
@@ -301,42 +316,46 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn is_over(&self) -> bool {
-        let is_late = self.until.is_some_and(|until| Instant::now() >= until);
-        is_late || self.device_closed && self.finished && self.plain_closed
-    }
-
     /// Sleeps until there is something to do.
     fn sleep(&mut self) -> Result<(), Reason> {
         self.endpoint.arm()?;
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::POLLIN, self.wants_octets());
         flags.set(PollFlags::POLLOUT, !self.train.octets.is_empty() && !self.finished);
-        let mut fds = vec![PollFd::new(self.endpoint.as_fd(), PollFlags::POLLIN)];
-        let stops = matches!(self.reason, Some(Reason::Stopped));
-        if !stops {
-            fds.push(PollFd::new(self.stop.as_fd(), PollFlags::POLLIN));
-        }
-        // A socket from which nothing is wanted would wake by its reset, again and again.
-        if !flags.is_empty() {
-            fds.push(PollFd::new(self.tcp.as_fd(), flags));
-        }
+        let stop = if self.stops { PollFlags::empty() } else { PollFlags::POLLIN };
+        let mut fds = [
+            PollFd::new(self.endpoint.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.stop.as_fd(), stop),
+            PollFd::new(self.tcp.as_fd(), flags),
+        ];
+        // One from which nothing is wanted tells a reset; one that is closed does so again and again.
+        let count = if flags.is_empty() && self.plain_closed { 2 } else { 3 };
         let until = [self.until, self.endpoint.deadline(), Some(self.probe)].into_iter().flatten().min();
-        poll_until(&mut fds, until)?;
-        let is_stopped = !stops && fds[1].any().unwrap_or(true);
+        poll_until(&mut fds[..count], until)?;
+        let [_, is_stopped, is_ready] = fds.map(|fd| fd.any().unwrap_or(true));
         if is_stopped {
             self.stopped();
         }
+        if is_ready && flags.is_empty() {
+            let error = self.tcp.take_error()?;
+            self.tcp_failed(error.unwrap_or_else(|| ErrorKind::ConnectionReset.into()));
+        }
+        self.probe();
+        Ok(())
+    }
+
+    /// Asks the device's host at times whether it is still there.
+    fn probe(&mut self) {
         if Instant::now() >= self.probe {
             self.probe = Instant::now() + PROBE;
             // One that fails ends the connection, which is told by an event.
             let _ = self.endpoint.probe();
         }
-        Ok(())
     }
 
     /// Begins the end of a connection whose gateway stops.
     fn stopped(&mut self) {
+        self.stops = true;
         if !self.is_broken() {
             (self.plain_ends, self.reason) = (true, Some(Reason::Stopped));
         }
