@@ -4,9 +4,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rddp_ddp::Header;
+use rddp_ddp::{Header, Msn};
 use rddp_gateway::{Counts, Options, Reason};
-use rddp_rdmap::ReadRequestRepr;
+use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
 use rddp_rnic::{Access, ConnectOptions, Operation, RecvWr, Remote, SendWr, Stag, Status};
 use rddp_test_support::{Peer, connect, pattern, plain, read_to_end, segment};
 use rddp_verbs_device::{Event, Offer};
@@ -93,6 +93,57 @@ fn a_device_without_atomics_has_none_for_plain_hosts() {
         plain.qp.post_send(&SendWr::fetch_add(1, sink.whole(), program.remote(), 1)).unwrap();
     };
     assert_eq!(terminated(&world, add), 0x0206);
+}
+
+/// The device takes what came before it, and nothing of what came behind.
+#[test]
+fn nothing_passes_a_request_that_the_device_does_not_take() {
+    let world = world("gw_refused", Kind::Siw);
+    let (mut peer, mut program) = by_hand(&world);
+    peer.open();
+    let inbox = world.host.memory(8, Access::LOCAL_WRITE);
+    for at in 0..2 {
+        program.end.post_receive(&RecvWr::one(at, inbox.piece(0, 8))).unwrap();
+    }
+    let immediate = segment::ulpdu(&untagged_header(Opcode::Immediate, Stag(0), Msn(2), 0, true), &[0; 8]);
+    peer.send_all(&[
+        &segment::send(1, 0, true, b"before"),
+        &immediate,
+        &segment::send(3, 0, true, b"behind"),
+    ]);
+    assert_eq!(peer.terminate_code().0, 0x0206);
+    assert!(matches!(devices::event(&mut program.end), Event::Disconnected));
+    let received = completions(&mut program.end, 2);
+    assert_eq!((received[0].status, received[1].status), (Status::Success, Status::Flushed));
+}
+
+#[test]
+fn a_peer_that_floods_behind_its_end_does_not_keep_the_gateway() {
+    let mut world = world("gw_endless", Kind::Rxe);
+    let (peer, program) = by_hand(&world);
+    let mut socket = peer.socket.try_clone().unwrap();
+    let flood = std::thread::spawn(move || while socket.write_all(&[0; 1 << 16]).is_ok() {});
+    drop(program);
+    world.gateway.stop();
+    flood.join().unwrap();
+    world.gateway.ended();
+}
+
+/// A program without receives lets a plain host wait as long as it likes, but not one that is gone.
+#[test]
+fn a_plain_host_that_is_held_back_and_is_reset_is_noticed() {
+    let world = world("gw_held_reset", Kind::Rxe);
+    let (mut peer, mut program) = by_hand(&world);
+    peer.open();
+    for msn in 1..=40 {
+        peer.send(&segment::send(msn, 0, true, &pattern(1000, 1)));
+    }
+    // The gateway has taken what it can.
+    assert!(matches!(world.gateway.told.recv(), Ok(crate::world::Told::Opened)));
+    std::thread::sleep(Duration::from_millis(200));
+    peer.reset();
+    assert!(matches!(devices::event(&mut program.end), Event::Disconnected));
+    assert!(matches!(world.gateway.ended().1, Reason::Tcp(_)));
 }
 
 #[test]

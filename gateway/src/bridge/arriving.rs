@@ -72,6 +72,11 @@ impl Inbound {
         self.write.is_none() && self.work.is_empty() && self.asks.is_empty()
     }
 
+    /// Drops all requests that the device has not got.
+    pub(super) fn forget_requests(&mut self) {
+        (self.write, self.work, self.asks) = (None, VecDeque::new(), VecDeque::new());
+    }
+
     fn push(&mut self, operation: Operation, posted: Posted, solicited: bool) {
         let request = SendWr::new(0, operation);
         let request = if solicited { request.solicited() } else { request };

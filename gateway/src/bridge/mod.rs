@@ -166,8 +166,10 @@ impl Bridge {
         Some(request)
     }
 
-    /// Returns the end of a connection whose last request the device did not take.
+    /// Returns the end of a connection whose last request the device did not take. It gets none of
+    /// those that came behind.
     pub(crate) fn refused(&mut self, error: rddp_verbs_device::PostError) -> Stop {
+        self.inbound.forget_requests();
         let offending = self.posted.pop_back().map(|posted| posted.offending);
         refusal_of(error, offending)
     }
