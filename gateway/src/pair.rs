@@ -160,7 +160,7 @@ impl<'a> Pair<'a> {
     /// Takes the device's events and completions.
     fn hear_device(&mut self) -> Result<bool, Reason> {
         let mut moved = false;
-        // Before the completions: all messages have come that the device's host sent before its end.
+        // Before the completions: by its end, all messages of the device's host have come.
         while let Some(event) = self.endpoint.event()? {
             moved = true;
             if matches!(event, Event::Disconnected | Event::Failed(_) | Event::Removed) {
@@ -328,7 +328,7 @@ impl<'a> Pair<'a> {
             PollFd::new(self.stop.as_fd(), stop),
             PollFd::new(self.tcp.as_fd(), flags),
         ];
-        // One from which nothing is wanted tells a reset; one that is closed does so again and again.
+        // A socket from which nothing is wanted tells of a reset; a closed one does so for ever.
         let count = if flags.is_empty() && self.plain_closed { 2 } else { 3 };
         let until = [self.until, self.endpoint.deadline(), Some(self.probe)].into_iter().flatten().min();
         poll_until(&mut fds[..count], until)?;

@@ -159,7 +159,7 @@ fn a_write_inside_of_a_send_harms_neither() {
     assert!(written == [octets[..100].to_vec(), octets[100..].to_vec(), message]);
 }
 
-/// RFC 5041 leaves it to the sender when the segments of a Send come: Writes may stand between them.
+/// RFC 5041 leaves it to the sender what comes between the segments of a Send.
 #[test]
 fn writes_between_the_segments_of_a_send_take_no_more_room_than_there_is() {
     let mut world = world();
