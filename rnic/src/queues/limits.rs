@@ -1,6 +1,6 @@
 //! Requests that a device of the host does not have, or not as long: refused when they are posted.
 
-use rddp_rdma::{Atomics, Capabilities, Operation, RecvWr, SendWr};
+use rddp_rdma::{Atomics, Capabilities, Gather, Operation, RecvWr, SendWr, Sge};
 
 use crate::error::PostError;
 
@@ -28,18 +28,25 @@ pub(super) fn check_send(limits: &Capabilities, wr: &SendWr) -> Result<(), PostE
         {
             Err(PostError::MessageTooLong { len: gather.total() })
         }
+        Operation::Send { gather: Gather::List(list), .. }
+        | Operation::SendImmediate { gather: Gather::List(list), .. }
+        | Operation::Write { gather: Gather::List(list), .. }
+        | Operation::WriteImmediate { gather: Gather::List(list), .. } => check_pieces(limits, list),
         _ => Ok(()),
     }
 }
 
 /// Refuses a receive that the device does not take.
 pub(super) fn check_receive(limits: &Capabilities, wr: &RecvWr) -> Result<(), PostError> {
-    let (count, max) = (wr.scatter.len(), limits.max_sge);
-    match (wr.full, count > max) {
-        (true, _) => Err(PostError::Transport),
-        (false, true) => Err(PostError::TooManySges { count, max }),
-        (false, false) => Ok(()),
+    if wr.full {
+        return Err(PostError::Transport);
     }
+    check_pieces(limits, &wr.scatter)
+}
+
+fn check_pieces(limits: &Capabilities, pieces: &[Sge]) -> Result<(), PostError> {
+    let (count, max) = (pieces.len(), limits.max_sge);
+    if count > max { Err(PostError::TooManySges { count, max }) } else { Ok(()) }
 }
 
 /// Returns whether the device carries so much Immediate Data: what it does not must be 0.

@@ -5,5 +5,6 @@
 mod ending;
 mod memory;
 mod opening;
+mod outstanding;
 mod support;
 mod working;

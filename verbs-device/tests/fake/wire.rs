@@ -58,6 +58,8 @@ pub(crate) struct Request {
     pub(crate) pieces: Vec<ibv_sge>,
     /// All pieces are registered as they have to be.
     is_sound: bool,
+    /// The octets are in the program's memory until they are sent.
+    is_source: bool,
     imm: u32,
     pub(crate) to: u64,
     key: u32,
@@ -170,7 +172,7 @@ impl World {
             || pieces
                 .iter()
                 .all(|piece| self.reaches(domain, piece.lkey, piece.addr, piece.length.into(), needs));
-        let octets = if is_sound && !is_sink { octets_of(&pieces) } else { Vec::new() };
+        let octets = if is_inline { octets_of(&pieces) } else { Vec::new() };
         let found = self.pairs.get_mut(&pair).ok_or(libc::EINVAL)?;
         found.posted += 1;
         let is_atomic = is_sink && request.opcode != wr::RDMA_READ;
@@ -182,6 +184,7 @@ impl World {
             octets,
             pieces,
             is_sound,
+            is_source: !is_inline && !is_sink,
             imm: request.imm_data,
             to: request.remote_addr,
             key: if is_atomic { request.atomic_rkey } else { request.rkey },
@@ -218,7 +221,9 @@ impl World {
             if is_cut && !is_iwarp && retries == 7 {
                 return;
             }
-            let (Some(request), Some(peer)) = (found.outgoing.pop_front(), found.peer) else { return };
+            let domain = found.domain;
+            let (Some(mut request), Some(peer)) = (found.outgoing.pop_front(), found.peer) else { return };
+            self.gather(domain, &mut request);
             let outcome = match is_cut {
                 true if is_iwarp => Outcome::Done,
                 true => Outcome::Local(status::RETRY_EXC_ERR),
@@ -256,6 +261,19 @@ impl World {
             if is_iwarp {
                 self.pump(peer);
             }
+        }
+    }
+
+    /// Takes the octets of a request from the program's memory, as they are when it is sent.
+    fn gather(&self, domain: usize, request: &mut Request) {
+        let mut pieces = request.pieces.iter();
+        if !request.is_source || !request.is_sound {
+            return;
+        }
+        request.is_sound =
+            pieces.all(|piece| self.reaches(domain, piece.lkey, piece.addr, piece.length.into(), 0));
+        if request.is_sound {
+            request.octets = octets_of(&request.pieces);
         }
     }
 

@@ -1,0 +1,109 @@
+//! Requests that are under way when something happens to them, to their connection or to its peer.
+
+use crate::support::{Kind, completion, host, quirk};
+use rddp_rnic::{Access, AsyncEventKind, PostError, QpConfig, QpState, RecvWr, SendWr, Sge, Stag, Status};
+
+#[test]
+fn more_pieces_than_the_device_takes_are_refused_when_they_are_posted() {
+    let host = host("pieces", Kind::Siw, 0);
+    let (end, mut peer) = host.pair();
+    let there = host.memory(64);
+    let region = end.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    let max = host.rnic.capabilities().max_sge;
+    let many = vec![region.sge(..1); max + 1];
+    let refused = Err(PostError::TooManySges { count: max + 1, max });
+    assert_eq!(end.qp.post_send(&SendWr::send(1, many.clone())), refused);
+    assert_eq!(end.qp.post_send(&SendWr::write(2, many, there.remote().unwrap())), refused);
+    peer.post_receive(&RecvWr::one(3, there.piece(0, 64))).unwrap();
+    end.qp.post_send(&SendWr::send(4, vec![region.sge(..1); max])).unwrap();
+    assert_eq!(completion(&mut peer).byte_len as usize, max);
+}
+
+/// A piece of no octets names no memory.
+#[test]
+fn pieces_of_no_octets_need_no_memory() {
+    let host = host("empty", Kind::Rxe, 0);
+    let (end, mut peer) = host.pair();
+    let there = host.memory(8);
+    let region = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+    peer.post_receive(&RecvWr::one(1, there.piece(0, 8))).unwrap();
+    let nowhere = Sge { stag: Stag(0), addr: 0, len: 0 };
+    end.qp.post_send(&SendWr::send(2, vec![nowhere, region.sge(..3)])).unwrap();
+    assert_eq!((end.next().status, completion(&mut peer).byte_len), (Status::Success, 3));
+}
+
+/// The octets are where the next requests do not write, for as long as the device may send them.
+#[test]
+fn inline_octets_stay_until_they_are_sent() {
+    let host = host("stay", Kind::Adapter, 0);
+    let (end, mut peer) = host.pair();
+    let there = host.memory(8);
+    for round in 0..8 {
+        end.qp.post_send(&SendWr::send_inline(round.into(), &[round])).unwrap();
+    }
+    for round in 0..8 {
+        peer.post_receive(&RecvWr::one(round, there.piece(round as usize, 1))).unwrap();
+    }
+    (0..8).for_each(|round| assert_eq!(end.next().wr_id, round));
+    let mut octets = [0; 8];
+    there.read(0, &mut octets);
+    assert_eq!(octets, [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// A Write in parts is one request: its first part tells nobody of its success.
+#[test]
+fn a_part_that_is_refused_fails_its_request() {
+    const MOST: usize = 8 << 20;
+    let host = host("part", Kind::Rxe, 0);
+    let (end, _peer) = host.pair();
+    let there = host.memory(MOST);
+    let from = end.pd.allocate(MOST + 1, Access::LOCAL_WRITE).unwrap();
+    end.qp.post_send(&SendWr::write(1, from.whole(), there.remote().unwrap())).unwrap();
+    let told = end.next();
+    assert_eq!((told.wr_id, told.status), (1, Status::RemoteAccess));
+    host.until(|| end.qp.state() == QpState::Error);
+    assert!(end.cq.poll_one().is_none(), "it is told once");
+}
+
+#[test]
+fn a_local_fence_waits_for_what_is_before_it() {
+    let host = host("fence", Kind::Rxe, quirk::SLOW);
+    let (end, mut peer) = host.pair();
+    let there = host.memory(8);
+    let region = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+    peer.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+    end.qp.post_send(&SendWr::read(2, region.whole(), there.remote().unwrap())).unwrap();
+    end.qp.post_send(&SendWr { local_fence: true, ..SendWr::send_inline(3, b"") }).unwrap();
+    // It goes when the Read is looked at, and no sooner.
+    let told = end.next();
+    assert_eq!((told.wr_id, peer.number().is_some()), (2, true));
+    assert_eq!(completion(&mut peer).status, Status::Success);
+    assert_eq!(end.next().wr_id, 3);
+}
+
+#[test]
+fn a_peer_that_leaves_with_requests_under_way_is_lost() {
+    let host = host("leaves", Kind::Rxe, 0);
+    let (end, mut peer) = host.pair();
+    // No receive waits for it.
+    end.qp.post_send(&SendWr::send_inline(1, b"x")).unwrap();
+    peer.close();
+    let told = end.next();
+    assert_eq!((told.wr_id, told.status), (1, Status::Flushed));
+    assert_eq!(host.event().kind, AsyncEventKind::ConnectionLost);
+    assert_eq!(end.qp.state(), QpState::Error);
+}
+
+/// The rights of the queue pair stand above those of its memory.
+#[test]
+fn a_peer_has_no_more_rights_than_the_queue_pair_gives() {
+    let host = host("inbound", Kind::Rxe, 0);
+    let mut end = host.end();
+    let config = QpConfig { inbound_write: false, ..QpConfig::new(&end.cq) };
+    end.qp = end.pd.create_qp(&config).unwrap();
+    let mut peer = host.connect(&end);
+    let there = host.memory(8);
+    let region = end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+    peer.post_send(&SendWr::write(1, there.piece(0, 8), region.remote(0))).unwrap();
+    assert_eq!(completion(&mut peer).status, Status::RemoteAccess);
+}
