@@ -112,8 +112,8 @@ impl Connection {
                 let records = (attrs.transport == Transport::Record).then_some(attrs.records);
                 Wire::Plain(Plain::new(records))
             }
-            Terms::Device(device) => {
-                Device::waits(&mut watch);
+            Terms::Device(mut device) => {
+                device.begin(&mut watch, options, attrs);
                 Wire::Device(device)
             }
         };
@@ -370,7 +370,7 @@ impl Connection {
         }
         let link = match &mut self.wire {
             Wire::Iwarp(link) => link,
-            Wire::Device(device) => return device.on_timer(now).map(|()| true),
+            Wire::Device(device) => return device.on_timer(&mut self.watch, now, cx.attrs).map(|()| true),
             Wire::Plain(_) | Wire::Datagrams(_) => return Ok(false),
         };
         if link.are_tries_over(now) {

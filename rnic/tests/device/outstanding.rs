@@ -1,7 +1,14 @@
 //! Requests that are under way when something happens to them, to their connection or to its peer.
 
+use std::time::Duration;
+
+use rddp_rnic::{
+    Access, AsyncEventKind, ConnectOptions, Keepalive, PostError, QpConfig, QpState, RecvWr, SendWr, Sge,
+    Stag, Status,
+};
+use rddp_verbs_device::Offer;
+
 use crate::support::{Kind, completion, host, quirk};
-use rddp_rnic::{Access, AsyncEventKind, PostError, QpConfig, QpState, RecvWr, SendWr, Sge, Stag, Status};
 
 #[test]
 fn more_pieces_than_the_device_takes_are_refused_when_they_are_posted() {
@@ -106,4 +113,17 @@ fn a_peer_has_no_more_rights_than_the_queue_pair_gives() {
     let region = end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
     peer.post_send(&SendWr::write(1, there.piece(0, 8), region.remote(0))).unwrap();
     assert_eq!(completion(&mut peer).status, Status::RemoteAccess);
+}
+
+/// The link is cut, and nobody sends anything.
+#[test]
+fn a_peer_that_vanishes_is_noticed_while_nothing_is_sent() {
+    let host = host("vanishes", Kind::Rxe, 0);
+    let end = host.end();
+    let keepalive = Some(Keepalive { idle: Duration::from_millis(20), ..Keepalive::default() });
+    let options = ConnectOptions { keepalive, ..ConnectOptions::default() };
+    let (_, _peer) = host.connect_with(&end, &options, Offer::default());
+    host.cut();
+    assert_eq!(host.event().kind, AsyncEventKind::ConnectionLost);
+    assert_eq!(end.qp.state(), QpState::Error);
 }

@@ -39,6 +39,7 @@ const QUEUES: Queues = Queues { sends: 64, receives: 64, inline: 0 };
 struct Fake {
     library: &'static Library,
     device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
+    cut: extern "C" fn(c_int),
     remove: extern "C" fn(c_int),
     end_silence: extern "C" fn(),
     objects: extern "C" fn(c_int) -> c_int,
@@ -58,6 +59,7 @@ fn fake() -> &'static Fake {
             Fake {
                 library,
                 device: std::mem::transmute(find(c"fake_device")),
+                cut: std::mem::transmute(find(c"fake_cut")),
                 remove: std::mem::transmute(find(c"fake_remove")),
                 end_silence: std::mem::transmute(find(c"fake_end_silence")),
                 objects: std::mem::transmute(find(c"fake_objects")),
@@ -92,6 +94,10 @@ pub(super) fn host(name: &str, kind: Kind, quirks: u32) -> Host {
 impl Host {
     pub(super) fn address(&self, last: u8, port: u16) -> SocketAddr {
         SocketAddr::from(([127, 100 + self.number as u8, 0, last], port))
+    }
+
+    pub(super) fn cut(&self) {
+        (fake().cut)(self.number);
     }
 
     pub(super) fn remove(&self) {

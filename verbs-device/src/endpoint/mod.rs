@@ -230,6 +230,13 @@ impl Endpoint {
         self.stage == Stage::Connected
     }
 
+    /// Returns whether a request has failed otherwise than by the end of the connection: one of the
+    /// endpoint's own, too, of which no completion tells.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Returns the moment at which the owner has to call [`poll`](Self::poll), whatever comes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

@@ -57,7 +57,8 @@ impl Device {
             Event::Disconnected => {
                 // InfiniBand's queue pairs flush by a fault alone until both ends disconnect.
                 let is_infiniband = self.endpoint.device().transport() == Transport::InfiniBand;
-                let has_failed = is_infiniband && self.flushed.is_some() && !self.is_closing;
+                let has_flushed = is_infiniband && self.flushed.is_some() && !self.is_closing;
+                let has_failed = has_flushed || self.endpoint.has_failed();
                 // What was done before is told before.
                 self.endpoint.poll(&mut self.taken).map_err(|error| broken(&error))?;
                 self.settle(watch, cx)?;

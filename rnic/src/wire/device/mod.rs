@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rddp_rdma::{AsyncEventKind, Completion};
+use rddp_rdma::{AsyncEventKind, Completion, ConnectOptions};
 use rddp_verbs_device::{self as verbs, DeviceError, Endpoint};
 
 use self::bounce::Bounce;
@@ -55,6 +55,8 @@ pub(crate) struct Device {
     flushed: Option<Instant>,
     /// This end has begun to close.
     is_closing: bool,
+    /// Time between two questions whether the peer is there, and the moment of the next.
+    asks: Option<(Duration, Instant)>,
 }
 
 /// Time between the first request that is flushed and the news of the connection's end. A device
@@ -62,9 +64,26 @@ pub(crate) struct Device {
 const NEWS: Duration = Duration::from_millis(500);
 
 impl Device {
-    /// Has receives wait for the device, as far as it is full.
-    pub(super) fn waits(watch: &mut Watch) {
+    /// Has receives wait for the device, as far as it is full, and the peer be asked from time to
+    /// time whether it is there: what is idle would last for ever.
+    pub(super) fn begin(&mut self, watch: &mut Watch, options: &ConnectOptions, attrs: &QpAttributes) {
         (watch.waits, watch.reads_on) = (true, true);
+        if let Some(keepalive) = options.keepalive {
+            let now = Instant::now();
+            self.asks = now.checked_add(keepalive.idle).map(|next| (keepalive.idle, next));
+            self.ask_in_time(watch, now, attrs);
+        }
+    }
+
+    /// Asks whether the peer is there when that is due, and has the next time be noticed.
+    fn ask_in_time(&mut self, watch: &mut Watch, now: Instant, attrs: &QpAttributes) {
+        let Some((idle, next)) = &mut self.asks else { return };
+        if *next <= now {
+            *next = now + *idle;
+            // What fails shows by the end of the connection.
+            let _ = self.endpoint.probe();
+        }
+        watch.wake_by(*next, now, attrs);
     }
 
     #[inline(never)]
@@ -90,7 +109,13 @@ impl Device {
 
     /// Does what is due now.
     #[inline(never)]
-    pub(super) fn on_timer(&mut self, now: Instant) -> Result<(), WireEvent> {
+    pub(super) fn on_timer(
+        &mut self,
+        watch: &mut Watch,
+        now: Instant,
+        attrs: &QpAttributes,
+    ) -> Result<(), WireEvent> {
+        self.ask_in_time(watch, now, attrs);
         if self.flushed.is_some_and(|until| until <= now) {
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }

@@ -67,6 +67,7 @@ impl Opening {
             is_armed: false,
             flushed: None,
             is_closing: false,
+            asks: None,
         };
         let offer = Offer {
             private_data: options.private_data.clone(),
