@@ -152,6 +152,9 @@ fn device_failure(error: &DeviceError) -> Failure {
         DeviceError::Library(_) => {
             failure.remedy("run the gateway on the host that has the RDMA device, with rdma-core installed")
         }
+        DeviceError::NoDevice { there, .. } if there.is_empty() => {
+            failure.remedy("run the gateway on the host that has the RDMA device")
+        }
         DeviceError::NoDevice { .. } => {
             failure.remedy("name a device of this host in front of the address: DEV/HOST:PORT")
         }

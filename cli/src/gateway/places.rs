@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 
 /// An address, and the device that reaches it; TCP where there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(super) fn parse_to(text: &str) -> Result<Place<String>, String> {
         let (host, port) = rest.rsplit_once(':')?;
         let is_whole =
             !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
-        (is_whole && port.parse::<u16>().is_ok()).then(|| rest.to_owned())
+        (is_whole && port.parse::<NonZeroU16>().is_ok()).then(|| rest.to_owned())
     };
     parse(text, with_port, "HOST:PORT, [IPV6]:PORT or DEV/HOST:PORT")
 }
@@ -61,7 +62,7 @@ mod tests {
         for text in ["192.0.2.1", "mlx5_0/", "/192.0.2.1:1", "host:80", "::1:80"] {
             assert!(parse_listen(text).is_err(), "{text}");
         }
-        for text in ["host", "host:", "host:x", ":80", "a/b/c:x", "::1:80", "/host:80"] {
+        for text in ["host", "host:", "host:x", "host:0", ":80", "a/b/c:x", "::1:80", "/host:80"] {
             assert!(parse_to(text).is_err(), "{text}");
         }
     }
