@@ -68,8 +68,7 @@ impl Opening<'_> {
         let mut result = Err(nowhere(to));
         for address in addresses(to)? {
             result = self.connect_to(device, address, offer, until);
-            let goes_on = matches!(result, Err(Reason::Connect(ConnectFailed::Refused { .. })));
-            if !goes_on {
+            if !is_of_one_address(&result) {
                 break;
             }
         }
@@ -100,6 +99,15 @@ impl Opening<'_> {
             sent = if Instant::now() < until { Ok(()) } else { Err(Reason::Stopped) };
         }
     }
+}
+
+/// Returns whether another address may do better: a device may have a way to one of them alone.
+fn is_of_one_address<T>(result: &Result<T, Reason>) -> bool {
+    use ConnectFailed::{NoRoute, Refused, Unreachable};
+    matches!(
+        result,
+        Err(Reason::Device(_) | Reason::Connect(NoRoute { .. } | Refused { .. } | Unreachable { .. }))
+    )
 }
 
 /// Returns this end's part of the startup, as the end to which a plain host connects. Reads are
