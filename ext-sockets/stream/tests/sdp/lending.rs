@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rddp_mpa::{Rtr, RtrSet};
 use rddp_stream::{Options, SdpOptions};
 use rddp_test_support::{Random, random_octets};
 
@@ -28,6 +29,21 @@ fn octets_cross_from_the_memory_of_the_sender() {
             assert!(got == octets, "of {size} octets");
         });
     }
+    assert_eq!((a.state.ended(), b.state.ended()), (None, None));
+}
+
+// The Read with which the initiator begins has a number, too.
+#[test]
+fn octets_are_read_behind_a_read_as_rtr() {
+    let read = |options| Options { rtr: RtrSet::only(Rtr::Read), ..lending(options) };
+    let (a, b) = pair(&read(initiator()), &read(responder()));
+    let octets = random_octets(1, 1 << 20);
+    thread::scope(|scope| {
+        scope.spawn(|| b.send_all(&octets));
+        let mut got = vec![0; octets.len()];
+        assert_eq!(a.recv(&mut got, libc::MSG_WAITALL), Ok(octets.len()));
+        assert!(got == octets);
+    });
     assert_eq!((a.state.ended(), b.state.ended()), (None, None));
 }
 

@@ -71,6 +71,16 @@ fn an_end_of_plain_octets_does_not_answer_hello() {
 }
 
 #[test]
+fn a_client_of_sdp_is_rejected_and_goes_on_where_plain_octets_are_allowed() {
+    let options = Options { plain: Plain::Allowed, ..responder() };
+    for (data, greeted) in [(hello(|_| {}), Err(Errno::PLAIN)), (b"hello".to_vec(), Ok(true))] {
+        let (_tcp, end, _) = request(&data, &options);
+        let octets = rddp_stream::Stream::new(end.tcp.as_raw_fd(), &end.state, &CALLS).unwrap();
+        assert_eq!(octets.greet(), greeted, "{data:?}");
+    }
+}
+
+#[test]
 fn a_state_of_one_kind_is_not_opened_as_another() {
     let (a, b) = fresh_pair(&sdp(initiator()), &responder());
     let as_octets = rddp_stream::Stream::new(a.tcp.as_raw_fd(), &a.state, &CALLS);
