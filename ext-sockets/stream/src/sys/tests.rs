@@ -163,6 +163,15 @@ fn early_octets_that_find_no_memory_are_kept() {
 
 // A message that is left open would give the next one its MSN (RFC 5041 §5.2).
 #[test]
+fn early_octets_do_not_outlive_the_stream() {
+    let (state, calls) = (framed(), calls());
+    let stream = Stream::new(-1, &state, &calls).unwrap();
+    let mut tx = stream.lock_tx().unwrap();
+    keep_early(&mut tx, &[7; 100]);
+    assert_eq!((stream.pay_at_end(&mut tx), tx.early()), (Ok(true), &[][..]));
+}
+
+#[test]
 fn a_message_that_is_begun_needs_no_more_memory() {
     let (state, calls) = (framed(), calls());
     let octets = vec![7; 700_000];

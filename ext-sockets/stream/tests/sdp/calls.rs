@@ -11,9 +11,9 @@ use rddp_mpa::Revision;
 use rddp_stream::{Calls, Copies, Errno, Format, Options, PrivateData, SdpOptions, SharedState, Table};
 use rddp_test_support::{pattern, random_octets};
 
-use crate::common::{End, initiator, responder};
+use crate::common::{End, fresh_pair, initiator, responder};
 use crate::exchange::waits_for_as_many_as_the_low_water_mark;
-use crate::{pair, sdp, with};
+use crate::{pair, sdp, start, with};
 
 /// The fewest buffers.
 const FEW: SdpOptions = SdpOptions { bufs: 1, size: 2000, ..SdpOptions::DEFAULT };
@@ -50,6 +50,7 @@ fn a_sender_without_credits_waits_and_goes_on_with_those_that_come() {
     assert!((CREDITS - 1..=CREDITS).contains(&sent), "{sent}");
     assert_eq!(a.stream().send(&[IoSlice::new(b"x")], libc::MSG_DONTWAIT), Err(Errno::WOULD_BLOCK));
     assert_eq!(a.poll(libc::POLLOUT, Duration::ZERO).0, 0, "no credits, no room");
+    assert_eq!(a.stream().interest(libc::POLLOUT), libc::POLLIN, "TCP has room");
     thread::scope(|scope| {
         let sending = scope.spawn(|| a.send(b"the last one"));
         let octets = b.read(1000).unwrap();
@@ -59,6 +60,22 @@ fn a_sender_without_credits_waits_and_goes_on_with_those_that_come() {
         assert_eq!((sending.join().unwrap(), &rest[rest.len() - 12..]), (Ok(12), &b"the last one"[..]));
     });
     assert_eq!(a.poll(libc::POLLOUT, Duration::from_secs(20)).0, libc::POLLOUT);
+}
+
+#[test]
+fn an_end_that_was_shut_for_receiving_before_the_startup_gets_credits() {
+    for nth in [0, 1] {
+        let (a, b) = fresh_pair(&with(initiator(), FEW), &with(responder(), FEW));
+        let (shut, other) = if nth == 0 { (&a, &b) } else { (&b, &a) };
+        shut.stream().shutdown(libc::SHUT_RD).unwrap();
+        start(&a, &b);
+        assert_eq!(shut.poll(libc::POLLIN, Duration::ZERO).0, libc::POLLIN, "TCP is not told");
+        thread::scope(|scope| {
+            scope.spawn(|| (0..3 * CREDITS).for_each(|_| shut.send_all(b"x")));
+            let mut all = vec![0; 3 * CREDITS];
+            assert_eq!(other.recv(&mut all, libc::MSG_WAITALL), Ok(all.len()));
+        });
+    }
 }
 
 #[test]

@@ -333,6 +333,18 @@ fn a_sender_without_credits_meets_a_reset_behind_octets() {
     assert_eq!((end.send(b"more"), end.state.ended()), (Err(Errno::BROKEN_PIPE), None));
 }
 
+// A wait for what only the peer can bring would return at once for ever.
+#[test]
+fn an_end_that_waits_for_a_read_of_the_peer_asks_for_no_room() {
+    let (mut peer, end) = connected(0);
+    end.state.set_send_timeout(Some(Duration::from_millis(10)));
+    assert_eq!(end.send(b"octets"), Ok(6));
+    peer.advert();
+    end.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert!(end.stream().owes());
+    assert_eq!(end.stream().interest_to_pay(), POLLIN);
+}
+
 #[test]
 fn a_reset_that_is_met_between_two_calls_is_told_once() {
     let (mut peer, end) = connected(0);

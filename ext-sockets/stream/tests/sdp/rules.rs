@@ -70,6 +70,17 @@ fn an_end_of_plain_octets_does_not_answer_hello() {
     assert_eq!(a.state.ended().unwrap().to_string(), "the peer does not speak SDP");
 }
 
+// The shared state has places for them.
+#[test]
+fn no_more_reads_are_allowed_than_are_served() {
+    let (mut tcp, end, _) = request(&hello(|_| {}), &Options { ird: 100, ..sdp(responder()) });
+    assert_eq!(end.stream().greet(), Ok(true));
+    let mut reply = [0; 24];
+    tcp.read_exact(&mut reply).unwrap();
+    let ird = u16::from_be_bytes([reply[20], reply[21]]) & 0x3fff;
+    assert_eq!(ird, 8, "of 100 that the program allows");
+}
+
 #[test]
 fn a_client_of_sdp_is_rejected_and_goes_on_where_plain_octets_are_allowed() {
     let options = Options { plain: Plain::Allowed, ..responder() };
