@@ -102,7 +102,8 @@ pub(super) trait Functions: Copy + Debug + Send + Sync + 'static {
         stream.advance_octets(rx, sink)
     }
 
-    /// Called when octets were moved, as many as `pulled` tells of, and there is room for more.
+    /// Called behind a pull, whose result this may change: so many octets were moved, and the
+    /// program has so much room for more.
     #[inline(always)]
     fn moved(
         _: &Framed<'_, Self>,
