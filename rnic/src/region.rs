@@ -12,7 +12,7 @@ use rddp_rdma::{Remote, Sge};
 use crate::adapter::Adapter;
 use crate::error::Error;
 use crate::home::Home;
-use crate::mem::{Access, MemError, Region, RegionOptions, Window};
+use crate::mem::{Access, HostDevice, MemError, Region, RegionOptions, Window};
 
 /// Registered memory. Dropping it ends the registration, and invalidates windows that are still
 /// bound to it.
@@ -262,8 +262,11 @@ impl MemoryRegion {
     pub fn reregister(&self, access: Access) -> Result<Stag, MemError> {
         let Registered { device, region } = self.0.here()?;
         let Some(host) = &device.host else { return device.mem.reregister_region(region, access) };
-        host.forget(region.stag());
+        // A region that another thread deregisters meanwhile is registered with nobody behind that.
+        let _turn = host.turn();
+        let before = region.stag();
         let stag = device.mem.reregister_region(region, access)?;
+        host.forget(before);
         host.register(region, &RegionOptions::default()).map_err(MemError::Device)?;
         Ok(stag)
     }
@@ -272,6 +275,7 @@ impl MemoryRegion {
     /// windows are bound to it.
     pub fn deregister(&self) -> Result<(), MemError> {
         let Registered { device, region } = self.0.here()?;
+        let _turn = device.host.as_ref().map(HostDevice::turn);
         forget(device, region);
         device.mem.deregister_region(region)
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rddp_ddp::Stag;
 use rddp_rdma::{Access, Capabilities, Remote, Sge};
 use rddp_verbs_device::{Device, DeviceError, Registration};
@@ -25,6 +25,8 @@ pub(crate) struct HostDevice {
     domains: Mutex<HashMap<PdId, Weak<Device>>>,
     /// By the regions' present STags.
     regions: Mutex<HashMap<Stag, Registered>>,
+    /// Held by who changes a region both here and in the table.
+    turn: Mutex<()>,
 }
 
 /// A region as the device knows it. The registrations end before the memory does.
@@ -38,7 +40,7 @@ struct Registered {
 
 impl HostDevice {
     pub(crate) fn new(device: Device) -> Self {
-        HostDevice { device, domains: Mutex::default(), regions: Mutex::default() }
+        HostDevice { device, domains: Mutex::default(), regions: Mutex::default(), turn: Mutex::default() }
     }
 
     /// Returns what programs may ask of the device: what it lacks and can be made up for exactly is
@@ -88,6 +90,11 @@ impl HostDevice {
         let registered = Registered { sink: None, own, region: region.clone(), _domain: domain };
         self.regions.lock().insert(region.stag(), registered);
         Ok(())
+    }
+
+    /// Keeps other threads from changing regions that are there both here and in the table.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
     }
 
     /// Ends the registration with the device, of which nothing is left behind this.

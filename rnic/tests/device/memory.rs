@@ -105,6 +105,42 @@ fn a_region_has_a_new_key_once_it_is_registered_again() {
 }
 
 #[test]
+fn a_region_is_what_it_was_when_another_registration_is_refused() {
+    let host = host("as_it_was", Kind::Rxe, 0);
+    let (end, _peer) = host.pair();
+    let there = host.memory(8);
+    let region = end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let told = region.remote(0);
+    region.reregister(Access::REMOTE_WRITE).unwrap_err();
+    assert_eq!(region.remote(0), told);
+    end.qp.post_send(&SendWr::write(1, region.whole(), there.remote().unwrap())).unwrap();
+    assert_eq!(end.next().status, Status::Success);
+}
+
+/// A region that is deregistered while another thread registers it again is left with nobody.
+#[test]
+fn a_region_that_is_deregistered_is_nowhere() {
+    let host = host("nowhere", Kind::Rxe, 0);
+    let pd = host.rnic.alloc_pd();
+    let before = host.objects();
+    let regions: Vec<_> = (0..2000).map(|_| pd.allocate(8, Access::LOCAL_WRITE).unwrap()).collect();
+    let start = &std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for region in &regions {
+                start.wait();
+                let _ = region.reregister(Access::LOCAL_WRITE);
+            }
+        });
+        for region in &regions {
+            start.wait();
+            region.deregister().unwrap();
+        }
+    });
+    assert_eq!(host.objects(), before);
+}
+
+#[test]
 fn a_registration_that_is_refused_says_what_helps() {
     let host = host("limit", Kind::Siw, quirk::LOCKED_MEMORY);
     let pd = host.rnic.alloc_pd();

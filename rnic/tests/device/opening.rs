@@ -85,6 +85,16 @@ fn both_ends_learn_what_the_other_says() {
 }
 
 #[test]
+fn the_peer_is_told_what_the_program_says() {
+    let host = host("says", Kind::Siw, 0);
+    let (end, listener) = (host.end(), host.listen());
+    let options = ConnectOptions { private_data: b"question".to_vec(), ..ConnectOptions::default() };
+    end.qp.begin_to(listener.address().unwrap(), &options).unwrap();
+    let mut asked = std::iter::repeat_with(|| listener.accept().unwrap()).flatten();
+    assert_eq!(asked.next().unwrap().1.private_data, b"question");
+}
+
+#[test]
 fn nobody_listens_there() {
     for kind in KINDS {
         let host = host(&format!("nobody{}", kind as u8), kind, 0);

@@ -81,9 +81,8 @@ fn a_local_fence_waits_for_what_is_before_it() {
     peer.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
     end.qp.post_send(&SendWr::read(2, region.whole(), there.remote().unwrap())).unwrap();
     end.qp.post_send(&SendWr { local_fence: true, ..SendWr::send_inline(3, b"") }).unwrap();
-    // It goes when the Read is looked at, and no sooner.
     let told = end.next();
-    assert_eq!((told.wr_id, peer.number().is_some()), (2, true));
+    assert_eq!(told.wr_id, 2);
     assert_eq!(completion(&mut peer).status, Status::Success);
     assert_eq!(end.next().wr_id, 3);
 }
@@ -113,6 +112,19 @@ fn a_peer_has_no_more_rights_than_the_queue_pair_gives() {
     let region = end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
     peer.post_send(&SendWr::write(1, there.piece(0, 8), region.remote(0))).unwrap();
     assert_eq!(completion(&mut peer).status, Status::RemoteAccess);
+}
+
+/// Without a receive that would be flushed, too, the end is one by a fault all the same.
+#[test]
+fn a_request_that_fails_alone_loses_the_connection() {
+    let host = host("alone", Kind::Rxe, 0);
+    let (end, _peer) = host.pair();
+    let region = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+    let nowhere = rddp_rnic::Remote { stag: Stag(1), to: 0 };
+    end.qp.post_send(&SendWr::write(1, region.whole(), nowhere)).unwrap();
+    assert_eq!(end.next().status, Status::RemoteAccess);
+    assert_eq!(host.event().kind, AsyncEventKind::ConnectionLost);
+    assert_eq!(end.qp.state(), QpState::Error);
 }
 
 /// The link is cut, and nobody sends anything.
