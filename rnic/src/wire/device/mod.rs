@@ -68,6 +68,8 @@ impl Device {
     /// time whether it is there: what is idle would last for ever.
     pub(super) fn begin(&mut self, watch: &mut Watch, options: &ConnectOptions, attrs: &QpAttributes) {
         (watch.waits, watch.reads_on) = (true, true);
+        // Else nothing would tell of the first completion before a program looks for it.
+        self.is_armed = self.endpoint.arm().is_ok();
         if let Some(keepalive) = options.keepalive {
             let now = Instant::now();
             self.asks = now.checked_add(keepalive.idle).map(|next| (keepalive.idle, next));
