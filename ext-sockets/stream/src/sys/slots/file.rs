@@ -123,20 +123,18 @@ fn longest() -> u64 {
     limit.rlim_cur
 }
 
-/// Returns whether a file of `slabs` slabs may have one more: see [`longest_file`].
-pub(super) fn has_room(path: &Path, slabs: usize) -> bool {
-    let Some(Ok(folder)) = path.parent().map(|folder| CString::new(folder.as_os_str().as_bytes())) else {
-        return false;
-    };
+/// Returns how long a file of `slabs` slabs may become: see [`longest_file`]. `None`: this process
+/// does not see the file's folder.
+pub(super) fn may_have(path: &Path, slabs: usize) -> Option<u64> {
+    let folder = CString::new(path.parent()?.as_os_str().as_bytes()).ok()?;
     // SAFETY: all zero is a valid value.
     let mut about: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the path ends with a nul; `about` lives until the call returns.
     if unsafe { libc::statfs(folder.as_ptr(), &raw mut about) } < 0 {
-        return false;
+        return None;
     }
     let free = (about.f_bavail as u64).saturating_mul(about.f_bsize as u64);
-    let (has, wants) = ((slabs * SLAB) as u64, ((slabs + 1) * SLAB) as u64);
-    wants <= longest_file(has, free)
+    Some(longest_file((slabs * SLAB) as u64, free))
 }
 
 /// Allocates a slab of the file, on kernels before 5.14.

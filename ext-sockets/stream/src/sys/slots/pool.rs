@@ -24,6 +24,9 @@ pub(super) struct Pool {
     /// Number of the slot, or block, at which a search for a free one begins.
     pub(super) free_slot: AtomicUsize,
     pub(super) free_block: AtomicU32,
+    /// Octets that the file may have, as it was last seen: a process with another root (`chroot`)
+    /// cannot ask.
+    longest: AtomicU64,
     /// Time, by [`now`], until which the file is not asked to grow again.
     no_growth: AtomicU64,
     next_sweep: AtomicU64,
@@ -96,7 +99,7 @@ impl Pool {
     }
 
     fn open(path: PathBuf, user: u32, create: bool) -> Option<&'static Self> {
-        let may_create = create && (path.exists() || file::has_room(&path, 0));
+        let may_create = create && (path.exists() || file::may_have(&path, 0) >= Some(SLAB as u64));
         if !may_create && !path.exists() {
             return None;
         }
@@ -108,6 +111,7 @@ impl Pool {
             lock: AtomicPtr::default(),
             free_slot: AtomicUsize::new(0),
             free_block: AtomicU32::new(0),
+            longest: AtomicU64::new(0),
             no_growth: AtomicU64::new(0),
             next_sweep: AtomicU64::new(0),
             next_block_sweep: AtomicU64::new(0),
@@ -145,11 +149,12 @@ impl Pool {
             return None;
         }
         self.slabs[0].store(slab.address().as_ptr(), Ordering::Release);
+        self.ask_for_room();
         Some(())
     }
 
     fn begin(&self, slab: Slab) -> bool {
-        if !file::has_room(&self.path, 0) || !self.allocate(slab, 0, SLAB) {
+        if !self.has_room() || !self.allocate(slab, 0, SLAB) {
             return false;
         }
         publish(slab.header(), 0, slab.header(), OF_SLOTS);
@@ -253,7 +258,7 @@ impl Pool {
     fn try_to_grow(&'static self, kind: u64) -> Option<()> {
         let first = self.slab(0)?;
         let number = self.count();
-        if number >= MAX_SLABS || !file::has_room(&self.path, number) {
+        if number >= MAX_SLABS || !self.has_room() {
             return None;
         }
         let slab = self.map_unseen(number)?;
@@ -265,6 +270,18 @@ impl Pool {
         publish(first.header(), number, slab.header(), kind);
         self.keep(number, slab);
         Some(())
+    }
+
+    /// Returns whether the file may have one more slab.
+    fn has_room(&self) -> bool {
+        self.ask_for_room();
+        ((self.count() + 1) * SLAB) as u64 <= self.longest.load(Ordering::Relaxed)
+    }
+
+    fn ask_for_room(&self) {
+        if let Some(longest) = file::may_have(&self.path, self.count()) {
+            self.longest.store(longest, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether it is time to look for slots without holders: a process that finds no free

@@ -271,7 +271,22 @@ fn a_file_that_is_not_the_users_alone_is_not_trusted() {
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/null", &path).unwrap();
     assert!(!opens(user()) && !opens(user() + 1));
-    assert!(!file::has_room(&path, usize::MAX >> 21), "half of what is free");
+}
+
+// The pre-authentication child of sshd has another root, and needs a block.
+#[test]
+fn a_process_that_does_not_see_the_file_makes_it_longer() {
+    let outer = tempfile::tempdir().unwrap();
+    let (folder, away) = (outer.path().join("folder"), outer.path().join("away"));
+    std::fs::create_dir(&folder).unwrap();
+    // The next process opens a file that is there.
+    assert!(in_process(|| assert_eq!(slots(&folder).taken(), 0)));
+    assert!(in_process(|| {
+        let state = create(slots(&folder), 1);
+        std::fs::rename(&folder, &away).unwrap();
+        assert_eq!(file::may_have(&file::path(&folder, user()), 1), None);
+        assert!(state.rx.lock().unwrap().kept_mut().is_some());
+    }));
 }
 
 #[test]
