@@ -34,3 +34,8 @@ fn a_program_that_a_child_executes_holds_no_socket_that_exec_closed() {
 fn a_child_of_the_bare_system_call_holds_the_sockets_of_its_parent() {
     forks("by_the_system_call");
 }
+
+#[test]
+fn a_child_that_confines_itself_is_told_of_a_reset() {
+    forks("that_confines");
+}

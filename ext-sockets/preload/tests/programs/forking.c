@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -106,6 +107,11 @@ static void ended_well(pid_t child) {
     NEED(waitpid(child, &status, 0) == child && status == 0);
 }
 
+static void filtered(struct sock_fprog program) {
+    NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    NEED(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
 /* From here on there are no new processes, though there are threads. */
 static void no_more_forks(void) {
     struct sock_filter filter[] = {
@@ -116,9 +122,7 @@ static void no_more_forks(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
-    NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    NEED(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    filtered((struct sock_fprog){sizeof filter / sizeof *filter, filter});
 }
 
 /* A fork that fails leaves the sockets to the process that they belong to. */
@@ -182,6 +186,41 @@ static void by_the_system_call(void) {
     NEED(recv(fd, &octet, 1, 0) == 1 && octet == 'z');
 }
 
+/* From here on the kernel kills a process that asks about a socket. */
+static void no_more_questions(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getsockopt, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    filtered((struct sock_fprog){sizeof filter / sizeof *filter, filter});
+}
+
+/* A child that has confined itself is told that the connection has been reset, and lives. */
+static void that_confines(void) {
+    int listener = bound(), ready[2], client = socket(AF_INET, SOCK_STREAM, 0);
+    char octet;
+    NEED(listen(listener, 1) == 0 && pipe(ready) == 0);
+    NEED(connect(client, (void *)&here, sizeof here) == 0);
+    int fd = accept(listener, NULL, NULL);
+    NEED(fd >= 0 && send(client, "x", 1, 0) == 1 && recv(fd, &octet, 1, 0) == 1);
+    pid_t child = fork();
+    if (child == 0) {
+        struct pollfd end = {fd, POLLIN, 0};
+        NEED(close(client) == 0);
+        no_more_questions();
+        NEED(write(ready[1], "x", 1) == 1);
+        NEED(poll(&end, 1, -1) == 1 && end.revents & POLLERR);
+        _exit(0);
+    }
+    struct linger at_once = {1, 0};
+    NEED(read(ready[0], &octet, 1) == 1);
+    NEED(setsockopt(client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    NEED(close(client) == 0);
+    ended_well(child);
+}
+
 int main(int argc, char **argv) {
     self = argv[0];
     alarm(60);
@@ -199,7 +238,8 @@ int main(int argc, char **argv) {
     } all[] = {{"while_others_begin", while_others_begin},
                {"that_fails", that_fails},
                {"that_executes", that_executes},
-               {"by_the_system_call", by_the_system_call}};
+               {"by_the_system_call", by_the_system_call},
+               {"that_confines", that_confines}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(argv[1], all[i].name))
             all[i].run();

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
 use rddp_real as real;
-use rddp_stream::Errno;
+use rddp_stream::{self as stream, Errno};
 
 use crate::sys::held::Uses;
 use crate::{exit, process, table};
@@ -128,9 +128,10 @@ impl Socket {
         self.cookie.load(Ordering::Relaxed)
     }
 
-    /// Returns whether this socket is open under `fd`, and not another since.
+    /// Returns whether this socket is open under `fd`, and not another since. A confined process
+    /// cannot ask.
     pub fn is_under(&self, fd: c_int) -> bool {
-        real::cookie(fd) == Some(self.cookie())
+        stream::is_confined() || real::cookie(fd) == Some(self.cookie())
     }
 
     /// Returns whether the last number of this process was closed while a call went on.
