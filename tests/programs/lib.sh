@@ -14,6 +14,9 @@ plain) under=() client_under=() ;;
     under=("$SERVERS" "${switched[@]}") client_under=("$CLIENTS" "${switched[@]}")
     ;;
 esac
+# With `./run --apart` the memory that processes of a host share is each program's own.
+apart=()
+[ -z "${APART:-}" ] || apart=(unshare --mount sh -c 'mount -t tmpfs apart /dev/shm && exec "$@"' sh)
 # The variables of `rddp run`, for programs that clean the environment of those that they start.
 passed=(LD_PRELOAD RDDP_FAMILY RDDP_POLICY RDDP_SDP_SOURCE_THRESHOLD RDDP_SDP_SINK_THRESHOLD)
 clients=$here/clients
@@ -31,7 +34,7 @@ fault() { note "FAULT $*"; }
 start() {
     local name=$1
     shift
-    setsid "${before[@]}" "${under[@]}" "$@" >"$folder/$name.log" 2>"$folder/$name.err" <"${input:-/dev/null}" &
+    setsid "${apart[@]}" "${before[@]}" "${under[@]}" "$@" >"$folder/$name.log" 2>"$folder/$name.err" <"${input:-/dev/null}" &
     started[$name]=$!
 }
 # A command that `start` and `client` run theirs by, such as setpriv.
@@ -77,7 +80,7 @@ end_all() {
 client() {
     local name=$1 status
     shift
-    timeout -k 5 "$((LIMIT / 2))" "${before[@]}" "${client_under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
+    timeout -k 5 "$((LIMIT / 2))" "${apart[@]}" "${before[@]}" "${client_under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
     status=$?
     note "$name: exit $status"
     return $status
