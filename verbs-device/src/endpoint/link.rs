@@ -9,7 +9,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::sys::{Id, Parameters};
 
 /// The parts of an endpoint that outlive it, for as long as `rdma_connect` does not return: it
-/// waits two minutes for a host that is silent, and knows no deadline.
+/// waits two minutes for a host that is silent, and knows no deadline. The queue pair is among
+/// them: an endpoint that is dropped meanwhile has it [fail](crate::sys::Pair::fail) first.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) id: Id,

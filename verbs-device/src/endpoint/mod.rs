@@ -22,6 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rddp_rdma::{Access, Completion, QpNum};
@@ -119,13 +120,17 @@ enum Stage {
 /// Time in which the send queue may run empty before a close ends it.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Time in which a queue pair that is told to fail gives its receives back. A device takes some
+/// microseconds, and one that is broken for ever.
+const DRAIN: Duration = Duration::from_secs(2);
+
 /// Requests of the endpoint's own that may be outstanding beside the program's.
 const OWN: usize = 4;
 
 /// A connection by a device, from the look-up of the peer's address to its end.
 ///
-/// Dropped, it is gone at once, in whatever stage it was: a thread that still waits for a silent
-/// peer ends by itself.
+/// Dropped, it is gone at once, in whatever stage it was, and the device touches no memory of its
+/// requests any more. A thread that still waits for a silent peer ends by itself.
 #[derive(Debug)]
 pub struct Endpoint {
     device: Device,
@@ -286,8 +291,40 @@ impl Endpoint {
         self.stage == Stage::Ended && !self.is_iwarp()
     }
 
+    /// Has the device give the receives back, which it would have for as long as a thread that
+    /// waits in `rdma_connect` holds the queue pair: the peer may answer yet.
+    fn take_back(&mut self) -> io::Result<()> {
+        self.stage = Stage::Over;
+        let until = Instant::now() + DRAIN;
+        if let Some(pair) = self.link.id.pair() {
+            pair.fail()?;
+        }
+        while let Some(pair) = self.link.id.pair() {
+            pair.completions.take_events()?;
+            pair.completions.arm()?;
+            self.fetch()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if self.receives.is_empty() || left.is_zero() {
+                break;
+            }
+            let Some(pair) = self.link.id.pair() else { break };
+            let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+            let _ = poll(&mut [PollFd::new(pair.completions.as_fd(), PollFlags::POLLIN)], time);
+        }
+        Ok(())
+    }
+
     fn is_iwarp(&self) -> bool {
         self.device.transport() == Transport::Iwarp
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.link) > 1 {
+            // What a device that is gone does not give back, it does not touch.
+            let _ = self.take_back();
+        }
     }
 }
 

@@ -109,6 +109,10 @@ impl Receives {
         self.requests.len()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
     pub(super) fn next(&self) -> u64 {
         RECEIVE | self.next
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rddp_verbs_layout::{
     Plain, ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr,
-    ibv_send_wr, ibv_sge, ibv_wc, qp_type, send,
+    ibv_send_wr, ibv_sge, ibv_wc, qp_mask, qp_state, qp_type, send,
 };
 
 use super::context::{Context, Domain, set_nonblocking};
@@ -199,6 +199,12 @@ impl Pair {
         let (pair, mut bad) = (self.raw.as_ptr(), null_mut());
         // SAFETY: as above.
         by_value(unsafe { ((*(*pair).context).ops.post_recv)(pair, &raw mut request, &raw mut bad) })
+    }
+
+    /// Ends the queue pair, from whatever state: it never gets a connection, and all its requests
+    /// are flushed.
+    pub(crate) fn fail(&self) -> io::Result<()> {
+        self.modify(ibv_qp_attr { qp_state: qp_state::ERR, ..Plain::zeroed() }, qp_mask::STATE)
     }
 
     /// Changes those attributes of the queue pair that the mask names.

@@ -3,7 +3,7 @@
 use rddp_rdma::{Access, RecvWr, SendWr, Status};
 use rddp_verbs_device::{ConnectFailed, Device, DeviceError, Event, Listener, Offer, Transport};
 
-use crate::support::{Host, Kind, QUEUES, asked, completion, event, host, hosts};
+use crate::support::{Host, Kind, QUEUES, asked, completion, event, host, hosts, quirk};
 
 fn with(private_data: Vec<u8>) -> Offer {
     Offer { private_data, ..Offer::default() }
@@ -126,16 +126,24 @@ fn a_port_where_nothing_listens_is_told_from_a_program_that_says_no() {
     }
 }
 
-/// siw's driver waits in `rdma_connect` for two minutes, which is not the program's affair.
+/// siw's driver waits in `rdma_connect` for two minutes, which is not the program's affair. Nor is
+/// an answer of the host by then: the program uses the memory of its receives for something else.
 #[test]
 fn a_silent_host_holds_up_nobody() {
-    let siw = host("silent_siw", Kind::Siw, 0);
-    let mut active = siw.ask(siw.address(200, 1), Offer::default());
+    let siw = host("silent_siw", Kind::Siw, quirk::SLOW);
+    let memory = siw.memory(8, Access::LOCAL_WRITE);
+    let mut active = siw.look_for(siw.address(200, 1));
+    assert!(matches!(event(&mut active), Event::Resolved));
+    active.post_receive(&RecvWr::one(1, memory.piece(0, 8))).unwrap();
+    active.connect(Offer::default()).unwrap();
     assert!(active.event().unwrap().is_none());
     drop(active);
-    assert!(siw.objects() > 0, "the thread that waits has the id");
+    assert!(siw.objects() > 1, "the thread that waits has the id");
     Host::end_silence();
-    siw.until_nothing_is_left();
+    siw.until_left(1);
+    let mut octets = [1; 8];
+    memory.read(0, &mut octets);
+    assert_eq!(octets, [0; 8], "the device has placed what came late");
     // On RoCE the call returns, and no event comes.
     let rxe = host("silent_rxe", Kind::Rxe, 0);
     let mut active = rxe.ask(rxe.address(200, 1), Offer::default());

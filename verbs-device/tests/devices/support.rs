@@ -160,11 +160,16 @@ impl Host {
         (fake().end_silence)();
     }
 
-    /// Waits until the library has no objects for the device: a thread that has connected may hold
-    /// its id for a moment.
+    /// Waits until the library has no objects for the device.
     pub(crate) fn until_nothing_is_left(&self) {
+        self.until_left(0);
+    }
+
+    /// Waits until the library has no more objects for the device: a thread that has connected may
+    /// hold its id for a moment.
+    pub(crate) fn until_left(&self, count: c_int) {
         let since = Instant::now();
-        while self.objects() > 0 {
+        while self.objects() > count {
             assert!(since.elapsed() < PATIENCE, "{} objects are left", self.objects());
             std::thread::yield_now();
         }

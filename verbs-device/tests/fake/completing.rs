@@ -91,6 +91,22 @@ impl World {
         self.flush(pair);
     }
 
+    /// Ends a queue pair as its program wishes, at once or when the device comes to it.
+    pub(crate) fn fail(&mut self, pair: usize) {
+        let Some(found) = self.pairs.get(&pair) else { return };
+        if !self.devices[found.device].has(quirk::SLOW) {
+            return self.end(pair);
+        }
+        let number = found.number;
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            let mut world = world();
+            if world.pairs.get(&pair).is_some_and(|pair| pair.number == number) {
+                world.end(pair);
+            }
+        });
+    }
+
     pub(crate) fn flush(&mut self, pair: usize) {
         let Some(found) = self.pairs.get_mut(&pair) else { return };
         let mut sends = std::mem::take(&mut found.pending);

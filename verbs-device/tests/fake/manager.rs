@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rddp_verbs_layout::{
-    Plain, cm, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, qp_mask, rdma_cm_event, rdma_cm_id,
-    rdma_event_channel,
+    Plain, cm, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, qp_mask, qp_state, rdma_cm_event,
+    rdma_cm_id, rdma_event_channel,
 };
 use socket2::{SockAddr, SockAddrStorage};
 
@@ -359,12 +359,16 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     let mut world = world();
     // SAFETY: the caller passes attributes.
     let attr = unsafe { &*attr };
-    let Some(pair) = world.pairs.get_mut(&pair.addr()) else { return libc::EINVAL };
+    let address = pair.addr();
+    let Some(pair) = world.pairs.get_mut(&address) else { return libc::EINVAL };
     if mask as u32 & qp_mask::ACCESS_FLAGS != 0 {
         pair.access = attr.qp_access_flags;
     }
     if mask as u32 & qp_mask::MIN_RNR_TIMER != 0 {
         pair.rnr_timer = attr.min_rnr_timer;
+    }
+    if mask as u32 & qp_mask::STATE != 0 && attr.qp_state == qp_state::ERR {
+        world.fail(address);
     }
     0
 }

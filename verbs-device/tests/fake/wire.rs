@@ -333,6 +333,16 @@ impl World {
         Outcome::Done
     }
 
+    /// Places octets in the receives of a queue pair that has not ended: its connection comes late.
+    pub(crate) fn receive_late(&mut self, pair: Option<usize>) {
+        let found = pair.and_then(|pair| self.pairs.get(&pair));
+        let is_open = |pair: &&Pair| pair.state == State::Unconnected;
+        for receive in found.filter(is_open).iter().flat_map(|pair| &pair.receives) {
+            let len = receive.pieces.iter().map(|piece| piece.length as usize).sum();
+            scatter(&vec![0xff; len], &receive.pieces);
+        }
+    }
+
     /// Completes the peer's oldest receive by a message.
     fn deliver(&mut self, peer: usize, request: &Request, is_iwarp: bool) -> Outcome {
         let Some(receive) = self.pairs.get_mut(&peer).and_then(|peer| peer.receives.pop_front()) else {
