@@ -140,13 +140,12 @@ impl Inbound {
         Ok(())
     }
 
-    /// Asks for a Read. RFC 5040 §5.2.1: one without octets touches no memory, and is answered.
+    /// Asks for a Read: for one without octets, too, by which programs learn that their Writes are
+    /// there.
     pub(super) fn read(&mut self, read: &ReadResponse) {
         let ReadRequestRepr { size, src_stag, src_to, .. } = read.request;
-        if size > 0 {
-            let remote = Remote { stag: src_stag, to: src_to };
-            self.asks.push_back(Ask::Read { remote, left: size, offending: read.offending() });
-        }
+        let remote = Remote { stag: src_stag, to: src_to };
+        self.asks.push_back(Ask::Read { remote, left: size, offending: read.offending() });
     }
 
     /// Asks for an atomic: of those with masks, only what InfiniBand's do.
@@ -178,7 +177,8 @@ impl Inbound {
         match *self.asks.front()? {
             Ask::Read { remote, left, offending } => {
                 let len = (left as usize).min(PIECE);
-                let place = (self.sinks.take(len)?, len);
+                // One without octets has a place, too, by which its answer keeps its turn.
+                let place = (self.sinks.take(len.max(1))?, len);
                 if left as usize == len {
                     self.asks.pop_front();
                 } else if let Some(Ask::Read { remote, left, .. }) = self.asks.front_mut() {

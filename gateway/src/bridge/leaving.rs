@@ -9,7 +9,7 @@ use rddp_mpa::Framer;
 use rddp_rdma::{Completion, RecvWr};
 use rddp_rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicResponseRepr, Opcode, Response, SEND_QUEUE, SendCounters, Stream,
-    tagged_header, untagged_header,
+    untagged_header,
 };
 
 use super::shape::{Memory, Shape, Terms};
@@ -175,14 +175,8 @@ impl Outbound {
     ) -> bool {
         let brought = self.answers.front().map(|&(at, len)| (at + self.sent, len - self.sent));
         match (stream.next_response(), brought) {
-            (Some(Response::Read(read)), _) if read.request.size == 0 => {
-                let request = read.request;
-                let header = tagged_header(Opcode::ReadResponse, request.sink_stag, request.sink_to, true);
-                self.push(train, &header, 0, |_, _| {});
-                stream.response_done();
-            }
             (Some(Response::Read(read)), Some((from, len))) => {
-                let segment = read.segment(self.mulpdu.min(TaggedRepr::LEN + len));
+                let segment = read.segment(self.mulpdu.min(TaggedRepr::LEN + len.max(1)));
                 read.advance(segment.len);
                 self.push(train, &segment.header, segment.len, |at, into| memory.read(from + at, into));
                 self.used(segment.len, sinks);

@@ -103,12 +103,10 @@ impl Bridge {
         match receiver.step(octets, &mut target)? {
             Step::Taken { delivered, used, .. } => {
                 let (segment, event) = (delivered.segment, delivered.event);
+                let is_first = self.counts.octets_in == 0;
                 self.counts.octets_in += segment.payload_len as u64;
-                self.take(
-                    event,
-                    Offending::new(segment.header, segment.payload_len),
-                    segment.payload_len > 0,
-                )?;
+                let offending = Offending::new(segment.header, segment.payload_len);
+                self.take(event, offending, segment.payload_len > 0, is_first)?;
                 Ok(used)
             }
             // No segment is taken by the short way, or left.
@@ -117,7 +115,13 @@ impl Bridge {
     }
 
     /// Has the device do what a message asks for.
-    fn take(&mut self, event: Event, offending: Offending, has_octets: bool) -> Result<(), Stop> {
+    fn take(
+        &mut self,
+        event: Event,
+        offending: Offending,
+        has_octets: bool,
+        is_first: bool,
+    ) -> Result<(), Stop> {
         match event {
             Event::None => return Ok(()),
             Event::Terminated(terminate) => return Err(Stop::Terminated(terminate.code)),
@@ -137,7 +141,13 @@ impl Bridge {
             Event::InboundRequest => match self.stream.responses().last() {
                 Some(Response::Read(read)) => {
                     self.counts.reads += 1;
-                    self.inbound.read(read);
+                    if is_first && read.request.size == 0 {
+                        // An initiator is ready. The device's host may answer no Reads at all.
+                        let place = self.inbound.sinks.take(1);
+                        self.outbound.answers.extend(place.map(|at| (at, 0)));
+                    } else {
+                        self.inbound.read(read);
+                    }
                 }
                 Some(Response::Atomic(atomic)) => {
                     self.counts.atomics += 1;

@@ -28,16 +28,35 @@ fn a_read_is_answered_when_the_device_has_brought_its_octets() {
     assert!(world.host.sink == octets && world.bridge.is_quiet());
 }
 
-/// RFC 5040 §5.2.1: it touches no memory.
+/// Programs learn by it that their Writes are there.
 #[test]
-fn a_read_without_octets_is_answered_in_its_turn_and_not_asked_for() {
+fn a_read_without_octets_is_answered_when_the_writes_before_it_have_completed() {
     let mut world = world();
-    world.read(1, 4).unwrap();
-    world.read(2, 0).unwrap();
+    world.write(9, 0, b"four", true).unwrap();
+    world.read(1, 0).unwrap();
+    world.read(2, 4).unwrap();
+    assert!(matches!(world.bridge.next_request().unwrap().operation, Operation::Write { .. }));
+    let request = world.bridge.next_request().unwrap();
+    let Operation::Read { sink, remote, .. } = request.operation else { panic!("{request:?}") };
+    assert_eq!((sink.len, remote), (0, there(1)));
     assert!(world.bridge.next_request().is_some() && world.bridge.next_request().is_none());
-    assert_eq!(world.left(), []);
-    world.complete(Status::Success).unwrap();
-    assert_eq!(world.left(), [Event::ReadDone { id: 1 }, Event::ReadDone { id: 2 }]);
+    for events in [vec![], vec![Event::ReadDone { id: 1 }], vec![Event::ReadDone { id: 2 }]] {
+        assert_eq!(world.left(), []);
+        world.complete(Status::Success).unwrap();
+        assert_eq!(world.left(), events);
+    }
+    assert!(world.bridge.is_quiet());
+}
+
+/// RFC 6581 §9: an initiator is ready by it, whatever the device's host answers.
+#[test]
+fn a_read_without_octets_that_comes_first_is_answered_at_once() {
+    let mut world = world();
+    world.bridge.completed(&completion(1, Status::Success, Completed::Receive, 0)).unwrap();
+    world.read(1, 0).unwrap();
+    assert_eq!(world.bridge.next_request(), None);
+    assert_eq!(world.left()[0], Event::ReadDone { id: 1 });
+    assert!(world.bridge.is_quiet());
 }
 
 #[test]
