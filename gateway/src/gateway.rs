@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use rddp_verbs_device::{Asked, Device, Endpoint, Listener};
+use rddp_verbs_device::{Asked, Device, DeviceError, Endpoint, Listener};
 
 use crate::bridge::Counts;
 use crate::opening::{Opening, poll_until};
 use crate::options::Options;
 use crate::pair::Pair;
-use crate::reason::Reason;
+use crate::reason::{Reason, RunError};
 
 /// Time between two looks at whether the gateway is to stop.
 const CHECK: Duration = Duration::from_millis(100);
@@ -92,15 +92,16 @@ enum Incoming<'a> {
 /// place among a limited number. `tell` hears of each connection, in its thread.
 ///
 /// # Errors
-/// The gateway cannot wait, or has no descriptors for that.
+/// No listener is left, or the gateway cannot wait.
 pub fn run<P: Send>(
     routes: &[Route],
     options: &Options,
     admit: impl Fn(Option<SocketAddr>) -> Result<P, String>,
     tell: impl Fn(Event<'_>) + Sync,
     stopped: impl Fn() -> bool,
-) -> io::Result<()> {
-    let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+) -> Result<(), RunError> {
+    let stop =
+        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(io::Error::from)?;
     let opening = Opening { options, stop: &stop };
     thread::scope(|scope| {
         let served = serve(
@@ -127,7 +128,7 @@ pub fn run<P: Send>(
             &tell,
         );
         let told = stop.write(1);
-        served.and(told.map(drop).map_err(Into::into))
+        served.and(told.map(drop).map_err(|error| RunError::Wait(error.into())))
     })
 }
 
@@ -137,18 +138,25 @@ fn serve<'a>(
     stopped: impl Fn() -> bool,
     mut take: impl FnMut(&'a Route, Incoming<'a>, Option<SocketAddr>),
     tell: &impl Fn(Event<'_>),
-) -> io::Result<()> {
+) -> Result<(), RunError> {
+    let mut routes: Vec<_> = routes.iter().collect();
     while !stopped() {
         let mut fds: Vec<_> =
             routes.iter().map(|route| PollFd::new(route.as_fd(), PollFlags::POLLIN)).collect();
         if !poll_until(&mut fds, Some(Instant::now() + CHECK))? {
             continue;
         }
-        for route in routes {
+        for route in routes.clone() {
             match route.accept() {
                 Ok(Some((incoming, peer))) => take(route, incoming, peer),
                 Ok(None) => {}
                 Err(reason) => {
+                    if matches!(reason, Reason::Device(DeviceError::Removed { .. })) {
+                        routes.retain(|other| !std::ptr::eq(*other, route));
+                    }
+                    if routes.is_empty() {
+                        return Err(RunError::NoListener(reason));
+                    }
                     tell(Event::CannotAccept { reason });
                     thread::sleep(REST);
                 }

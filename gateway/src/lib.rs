@@ -29,4 +29,4 @@ mod ring;
 pub use bridge::Counts;
 pub use gateway::{Event, Route, run};
 pub use options::{Options, QUEUES};
-pub use reason::Reason;
+pub use reason::{Reason, RunError};

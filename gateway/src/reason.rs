@@ -8,6 +8,18 @@ use rddp_verbs_device::{ConnectFailed, DeviceError, PostError};
 
 use crate::bridge::Stop;
 
+/// The reason why a gateway serves no longer, though nobody asked it to stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// All listeners were a device's that is gone; the reason is the last one's.
+    #[error("no listener is left: {0}")]
+    NoListener(Reason),
+    /// The gateway cannot wait, or has no descriptors for that.
+    #[error("the gateway cannot wait: {0}")]
+    Wait(#[from] io::Error),
+}
+
 /// The reason why a connection was refused, or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

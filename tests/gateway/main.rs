@@ -4,6 +4,7 @@ mod crowds;
 #[allow(dead_code, reason = "the tests of the device crate use the rest")]
 #[path = "../../verbs-device/tests/devices/support.rs"]
 mod devices;
+mod ends;
 mod operations;
 mod troubles;
 mod world;

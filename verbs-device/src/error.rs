@@ -116,6 +116,12 @@ pub enum DeviceError {
     /// The call belongs to another stage of a connection.
     #[error("{0}")]
     Stage(&'static str),
+    /// The device was removed: no more comes of it.
+    #[error("{device} was removed from this host")]
+    Removed {
+        /// The device.
+        device: String,
+    },
     /// A call of a library failed.
     #[error("{call} failed on {device}: {error}{}", hint(call, error))]
     Call {

@@ -79,8 +79,7 @@ impl Listener {
                     }
                 }
                 Some(event) if event.kind == cm::DEVICE_REMOVAL => {
-                    let gone = std::io::Error::from_raw_os_error(libc::ENODEV);
-                    return Err(self.device.failed("rdma_listen", gone));
+                    return Err(DeviceError::Removed { device: self.device.name().to_owned() });
                 }
                 Some(_) => {}
             }

@@ -100,7 +100,7 @@ impl GatewayArgs {
             places.take(peer).ok_or_else(|| "there are too many connections (--max-pairs)".to_owned())
         };
         rddp_gateway::run(&routes, &options, admit, |event| report.tell(event), signals::stopped)
-            .map_err(|error| Failure::failed(format!("the gateway cannot wait: {error}")))
+            .map_err(|error| Failure::failed(error.to_string()))
     }
 }
 
