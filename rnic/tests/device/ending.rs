@@ -1,10 +1,10 @@
 //! Ends of connections: of each request the program is told once, and not before the device has
 //! done with it.
 
-use rddp_rnic::{Access, AsyncEventKind, QpState, RecvWr, SendWr, Status};
+use rddp_rnic::{Access, AsyncEventKind, QpConfig, QpState, RecvWr, SendWr, Status};
 use rddp_verbs_device::Event;
 
-use crate::support::{Kind, completion, event, host, quirk};
+use crate::support::{End, Kind, completion, event, host, quirk};
 
 const KINDS: [Kind; 3] = [Kind::Siw, Kind::Rxe, Kind::Adapter];
 
@@ -140,6 +140,27 @@ fn requests_before_the_end_of_the_program_are_carried_out() {
     assert!(matches!(event(&mut peer), Event::Disconnected));
     drop((peer, memory));
     host.until_nothing_is_left();
+}
+
+/// Neither a thread that waits for the same completion queue nor the background thread does.
+#[test]
+fn nobody_else_waits_for_the_last_requests_of_a_dropped_queue_pair() {
+    let host = host("drop_beside", Kind::Rxe, quirk::SLOW);
+    let (end, mut peer) = host.pair();
+    let config = QpConfig { max_send: 8, max_recv: 8, ..QpConfig::new(&end.cq) };
+    let beside = End { qp: end.pd.create_qp(&config).unwrap(), cq: end.cq.clone(), pd: host.rnic.alloc_pd() };
+    let memory = host.memory(8);
+    end.qp.post_send(&SendWr::send_inline(1, b"last").unsignaled()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(end));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let mut other = host.connect(&beside);
+        other.post_receive(&RecvWr::new(2, Vec::new())).unwrap();
+        beside.qp.post_send(&SendWr::send_inline(3, b"")).unwrap();
+        assert_eq!(beside.next().wr_id, 3);
+        peer.post_receive(&RecvWr::one(4, memory.piece(0, 8))).unwrap();
+        assert_eq!(completion(&mut peer).byte_len, 4, "the drop was over before");
+    });
 }
 
 #[test]

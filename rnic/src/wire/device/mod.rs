@@ -125,7 +125,11 @@ impl Device {
     }
 
     /// Waits until the device has carried out its requests, for two seconds at most: a device ends
-    /// them with the connection, and the program may end their memory next.
+    /// them with the connection, and the program may end their memory next. Requests that it has
+    /// not been given are not sent, as those that TCP has not begun to take.
+    ///
+    /// The thread that drops the queue pair waits here with its lock, and none beside it: by then,
+    /// the background thread and the completion queues have forgotten the queue pair.
     #[inline(never)]
     pub(super) fn linger(mut self) {
         self.endpoint.close();
