@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use rddp_verbs_device::{Asked, Device, DeviceError, Endpoint, Listener};
 
 use crate::bridge::Counts;
-use crate::opening::{Opening, poll_until};
+use crate::opening::{Opening, Place, poll_until};
 use crate::options::Options;
 use crate::pair::Pair;
 use crate::reason::{Reason, RunError};
@@ -88,12 +89,13 @@ enum Incoming<'a> {
 /// Serves until it is to stop, and then until all connections have ended: they have a few seconds
 /// for that.
 ///
-/// `admit` says who may come, and gives what is kept for as long as the connection lasts, such as a
-/// place among a limited number. `tell` hears of each connection, in its thread.
+/// `admit` says who may come, and gives what is kept for as long as the connection lasts, and any
+/// attempt to make it, such as a place among a limited number. `tell` hears of each connection, in
+/// its thread.
 ///
 /// # Errors
 /// No listener is left, or the gateway cannot wait.
-pub fn run<P: Send>(
+pub fn run<P: Send + Sync + 'static>(
     routes: &[Route],
     options: &Options,
     admit: impl Fn(Option<SocketAddr>) -> Result<P, String>,
@@ -102,7 +104,7 @@ pub fn run<P: Send>(
 ) -> Result<(), RunError> {
     let stop =
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(io::Error::from)?;
-    let opening = Opening { options, stop: &stop };
+    let (tell, stop) = (&tell, &stop);
     thread::scope(|scope| {
         let served = serve(
             routes,
@@ -110,14 +112,12 @@ pub fn run<P: Send>(
             |route, incoming, peer| {
                 let to = route.to();
                 let place = match admit(peer) {
-                    Ok(place) => place,
+                    Ok(place) => Arc::new(place),
                     Err(why) => return tell(Event::Refused { peer, to, reason: Reason::NotAdmitted(why) }),
                 };
-                let (tell, work) =
-                    (&tell, move |tell: &dyn Fn(Event<'_>)| carry(opening, incoming, to, peer, tell));
                 let thread = move || {
-                    work(tell);
-                    drop(place);
+                    let place: Arc<Place> = place;
+                    carry(Opening { options, stop, place: &place }, incoming, to, peer, tell);
                 };
                 if let Err(error) =
                     thread::Builder::new().name("rddp-gateway".into()).spawn_scoped(scope, thread)
@@ -125,7 +125,7 @@ pub fn run<P: Send>(
                     tell(Event::Refused { peer, to, reason: Reason::NotAdmitted(error.to_string()) });
                 }
             },
-            &tell,
+            tell,
         );
         let told = stop.write(1);
         served.and(told.map(drop).map_err(|error| RunError::Wait(error.into())))

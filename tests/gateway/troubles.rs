@@ -2,7 +2,8 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use rddp_ddp::{Header, Msn};
 use rddp_gateway::{Counts, Options, Reason};
@@ -12,7 +13,7 @@ use rddp_test_support::{Peer, connect, pattern, plain, read_to_end, segment};
 use rddp_verbs_device::{Event, Offer};
 
 use crate::devices::{self, Host, Kind, completion, completions};
-use crate::world::{Plain, Program, World, gateway_to, reverse, slow_world, world};
+use crate::world::{PATIENCE, Plain, Program, World, gateway_to, reverse, slow_world, world};
 
 /// Checks that a connection still carries octets.
 fn still_works(plain: &Plain, program: &Program) {
@@ -390,7 +391,7 @@ fn in_a_hurry() -> Options {
 
 #[test]
 fn a_silent_host_behind_the_device_is_given_up_with_a_reason() {
-    for kind in [Kind::Siw, Kind::Rxe] {
+    let taken = [Kind::Siw, Kind::Rxe].map(|kind| {
         let world = world(&format!("gw_silent{}", kind as u8), kind);
         let gateway = gateway_to(&world.host, world.host.address(200, 7), in_a_hurry());
         let plain = Plain::new(&world.rnic);
@@ -400,8 +401,16 @@ fn a_silent_host_behind_the_device_is_given_up_with_a_reason() {
         };
         let text = String::from_utf8(private_data).unwrap();
         assert!(text.contains("the device's leg took too long"), "{text}");
-    }
+        gateway.places.clone()
+    });
+    // Both gateways have ended. siw's driver still waits, with a thread and a queue pair.
+    assert_eq!(taken[0].load(Ordering::Relaxed), 1, "the place is free before the thread has ended");
     Host::end_silence();
+    let since = Instant::now();
+    while taken.iter().any(|taken| taken.load(Ordering::Relaxed) > 0) {
+        assert!(since.elapsed() < PATIENCE, "a place is not free again");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

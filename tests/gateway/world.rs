@@ -31,6 +31,8 @@ pub(crate) enum Told {
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     pub(crate) told: Receiver<Told>,
+    /// Places that are taken.
+    pub(crate) places: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,8 +50,9 @@ impl Gateway {
         let (tell, told) = channel();
         let (tell, is_stopped) = (std::sync::Mutex::new(tell), stop.clone());
         let places = Arc::new(AtomicUsize::new(0));
+        let taken = places.clone();
         let thread = std::thread::spawn(move || {
-            let admit = |_| Place::take(&places).ok_or("no place".to_owned());
+            let admit = |_| Place::take(&taken).ok_or("no place".to_owned());
             let tell = |event: Event<'_>| {
                 let event = match event {
                     Event::Opened { .. } => Told::Opened,
@@ -62,7 +65,7 @@ impl Gateway {
             rddp_gateway::run(&[route], &options, admit, tell, || is_stopped.load(Ordering::Relaxed))
                 .unwrap();
         });
-        Gateway { address, told, stop, thread: Some(thread) }
+        Gateway { address, told, places, stop, thread: Some(thread) }
     }
 
     /// Waits for the end of a connection.

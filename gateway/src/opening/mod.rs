@@ -13,9 +13,11 @@
 mod to_device;
 mod to_plain;
 
+use std::any::Any;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -72,12 +74,16 @@ impl Pool {
     }
 }
 
-/// Limits and the end of one gateway, for all of its openings.
+/// The place that a peer got when it was admitted. It is free when the peer's last thread ends.
+pub(crate) type Place = dyn Any + Send + Sync;
+
+/// The limits and the end of a gateway, and the place of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening<'a> {
     pub(crate) options: &'a Options,
     /// Readable when the gateway stops.
     pub(crate) stop: &'a EventFd,
+    pub(crate) place: &'a Arc<Place>,
 }
 
 impl Opening<'_> {

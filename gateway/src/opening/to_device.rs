@@ -1,6 +1,7 @@
 //! The device's leg, for a plain host that has connected.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rddp_mpa::{Request, Responder, ResponderStep, RtrSet, StartupConfig, ULP_NEGOTIATES};
@@ -85,7 +86,7 @@ impl Opening<'_> {
         let mut endpoint = Endpoint::open(device, None, address, QUEUES, self.options.leg_time)?;
         self.next(&mut endpoint, until)?;
         let memory = Pool::new(&mut endpoint, self.options.max_message)?;
-        endpoint.connect(offer.clone())?;
+        endpoint.connect_holding(offer.clone(), Arc::clone(self.place))?;
         let agreed = self.established(&mut endpoint, until)?;
         Ok((endpoint, agreed, memory))
     }

@@ -25,14 +25,21 @@ impl Link {
         Ok(Link { id, alarm, refused: Mutex::new(None) })
     }
 
-    /// Connects in a thread of its own.
-    pub(super) fn connect(self: &Arc<Self>, parameters: Parameters) -> io::Result<()> {
+    /// Connects in a thread of its own, which ends by dropping what it holds.
+    pub(super) fn connect(
+        self: &Arc<Self>,
+        parameters: Parameters,
+        held: impl Send + 'static,
+    ) -> io::Result<()> {
         let link = Arc::clone(self);
         let connect = move || {
             if let Err(error) = link.id.connect(&parameters) {
                 *link.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 let _ = link.alarm.write(1);
             }
+            // The queue pair, if the owner has gone, and then what was held for it.
+            drop(link);
+            drop(held);
         };
         thread::Builder::new().name("rddp-connect".to_owned()).spawn(connect).map(drop)
     }

@@ -64,6 +64,16 @@ impl Endpoint {
     /// # Errors
     /// The terms are beyond the device, or it is not the time.
     pub fn connect(&mut self, offer: Offer) -> Result<(), DeviceError> {
+        self.connect_holding(offer, ())
+    }
+
+    /// [Connects](Self::connect), and holds something for as long as the attempt has a thread and a
+    /// queue pair: on an RNIC, both stay for minutes where the peer is silent, though the endpoint
+    /// was dropped.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn connect_holding(&mut self, offer: Offer, held: impl Send + 'static) -> Result<(), DeviceError> {
         if self.stage != Stage::Resolved {
             return Err(DeviceError::Stage("a connection begins when the peer's address is resolved"));
         }
@@ -73,7 +83,7 @@ impl Endpoint {
             let set = self.link.id.set_ack_timeout(exponent);
             set.map_err(|error| self.device.failed("rdma_set_option", error))?;
         }
-        self.link.connect(parameters).map_err(|error| self.device.failed("rdma_connect", error))?;
+        self.link.connect(parameters, held).map_err(|error| self.device.failed("rdma_connect", error))?;
         (self.offer, self.stage) = (offer, Stage::Opening);
         Ok(())
     }
