@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cq::CompletionQueue;
+use crate::error::NamedBy;
 use crate::event::{EventQueue, EventSink};
 use crate::kernel::{KernelPlacement, Placement};
 use crate::mem::{Access, QpNum};
@@ -69,10 +70,12 @@ impl RnicConfig {
     /// The name that stands for this library itself in [`device`](Self::device).
     pub const SOFTWARE: &str = "soft";
 
-    /// Returns the name of the device of the host, if there is to be one.
-    pub(crate) fn host_device(&self) -> Option<String> {
-        let named = self.device.clone().or_else(|| std::env::var("RDDP_DEVICE").ok());
-        named.filter(|name| !matches!(name.as_str(), "" | Self::SOFTWARE))
+    /// Returns the name of the device of the host, if there is to be one, and who gives it.
+    pub(crate) fn host_device(&self) -> Option<(String, NamedBy)> {
+        let by_program = self.device.clone().map(|name| (name, NamedBy::Program));
+        let by_variable = || Some((std::env::var("RDDP_DEVICE").ok()?, NamedBy::Variable));
+        let named = by_program.or_else(by_variable);
+        named.filter(|(name, _)| !matches!(name.as_str(), "" | Self::SOFTWARE))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::conn::peer_count::PeerCount;
 use crate::conn::socket::adopt;
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner, check_capacity};
-use crate::error::Error;
+use crate::error::{Error, NamedBy};
 use crate::event::EventQueue;
 use crate::home::Home;
 use crate::io::driver::Driver;
@@ -72,8 +72,10 @@ impl Rnic {
     /// The host has no more descriptors; or its device that was asked for cannot be used, for which
     /// the error names the cause and what helps.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
-        let device = config.host_device().map(|name| Device::named(&name)).transpose()?;
-        Self::with_device(config, device)
+        let named = |(name, by): (String, NamedBy)| {
+            Device::named(&name).map_err(|error| Error::NamedDevice { error, by })
+        };
+        Self::with_device(config, config.host_device().map(named).transpose()?)
     }
 
     /// Opens a device by which this library, or a device of the host, moves the octets: for tests,

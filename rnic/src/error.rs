@@ -72,9 +72,38 @@ pub enum Error {
     /// A device of the host cannot be used, or does not have what was asked for.
     #[error("{0}")]
     Device(DeviceError),
+    /// The device of the host by which connections were to be made cannot be used.
+    #[error("{error} ({})", named(*.by))]
+    NamedDevice {
+        /// The reason.
+        error: DeviceError,
+        /// The giver of its name.
+        by: NamedBy,
+    },
     /// A child of `fork` uses an object of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+/// The giver of a device's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBy {
+    /// The program, by [`RnicConfig::device`](crate::RnicConfig::device).
+    Program,
+    /// The variable `RDDP_DEVICE`.
+    Variable,
+}
+
+/// Returns where a device's name came from, and what does without the device.
+fn named(by: NamedBy) -> &'static str {
+    match by {
+        NamedBy::Program => {
+            "the program asks for it in RnicConfig::device: by the name soft, rddp itself moves the octets"
+        }
+        NamedBy::Variable => {
+            "the variable RDDP_DEVICE asks for it: if it is unset, or soft, rddp itself moves the octets"
+        }
+    }
 }
 
 impl From<DeviceError> for Error {

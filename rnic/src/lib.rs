@@ -142,7 +142,7 @@ pub use conn::request::ConnectRequest;
 pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;
-pub use error::{AnswerError, ConnectError, Error, PostError, PostListError, SgeFault};
+pub use error::{AnswerError, ConnectError, Error, NamedBy, PostError, PostListError, SgeFault};
 pub use event::{EventQueue, EventSink};
 pub use home::Forked;
 pub use io::counter::Counter;

@@ -14,7 +14,9 @@ pub(super) fn inspect() -> Vec<Finding> {
 
 fn cannot_open(error: &Error) -> Finding {
     let advice = match error {
-        Error::Device(_) => "without the variable RDDP_DEVICE, rddp moves the octets itself, over TCP",
+        Error::Device(_) | Error::NamedDevice { .. } => {
+            "without the variable RDDP_DEVICE, rddp moves the octets itself, over TCP"
+        }
         _ => "nothing of rddp works without it: see the limits above",
     };
     Finding::ok(Topic::Device, "device", format!("cannot be opened: {error}")).but(Level::Bad, advice)

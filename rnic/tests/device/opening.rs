@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use rddp_rnic::{
-    Access, ConnectError, ConnectOptions, Error, NoReceive, QpConfig, QpState, Rnic, RnicConfig, SrqConfig,
-    Transport,
+    Access, ConnectError, ConnectOptions, Error, NamedBy, NoReceive, QpConfig, QpState, Rnic, RnicConfig,
+    SrqConfig, Transport,
 };
 use rddp_verbs_device::{ConnectFailed, DeviceError, Offer};
 
@@ -17,12 +17,33 @@ const KINDS: [Kind; 3] = [Kind::Siw, Kind::Rxe, Kind::Adapter];
 fn a_device_that_is_not_there_is_refused_with_what_helps() {
     let config = RnicConfig { device: Some("siw77".to_owned()), ..RnicConfig::default() };
     let refused = Rnic::with_config(&config).unwrap_err();
-    assert!(
-        matches!(refused, Error::Device(DeviceError::Library(_) | DeviceError::NoDevice { .. })),
-        "{refused}"
-    );
+    let Error::NamedDevice { error: DeviceError::Library(_) | DeviceError::NoDevice { .. }, by } = &refused
+    else {
+        panic!("{refused}")
+    };
+    assert_eq!(*by, NamedBy::Program);
     let said = refused.to_string();
     assert!(said.contains("install") || said.contains("siw77"), "{said}");
+    assert!(said.contains("RnicConfig::device") && said.contains("soft"), "{said}");
+}
+
+/// The variable may come from a file of the shell's, unknown to who runs the program.
+#[test]
+fn a_device_that_the_variable_names_in_vain_is_told_with_the_variable() {
+    let itself = std::env::current_exe().unwrap();
+    let mut child = std::process::Command::new(itself);
+    child.env("RDDP_DEVICE", "siw77").args(["--exact", "--ignored", "--nocapture", "opening::opens"]);
+    let said = child.output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
+    assert!(said.contains("RDDP_DEVICE asks for it") && said.contains("soft"), "{said}");
+}
+
+#[test]
+#[ignore = "a process of the test above"]
+fn opens() {
+    if let Err(error) = Rnic::open() {
+        println!("{error}");
+    }
 }
 
 #[test]
