@@ -194,7 +194,8 @@ impl<'a> Pair<'a> {
         self.bridge.no_more();
         if self.plain_closed && !self.plain_ends && self.bridge.has_room() {
             self.plain_ends = true;
-            self.ends(Reason::PlainClosed, LINGER);
+            let is_whole = self.arrived.front().is_empty() && self.bridge.is_between_messages();
+            self.ends(if is_whole { Reason::PlainClosed } else { Reason::PlainCut }, LINGER);
         }
         moved
     }

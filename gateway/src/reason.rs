@@ -30,6 +30,9 @@ pub enum Reason {
     /// The plain host has closed its end, and all that it asked for is done.
     #[error("the plain host has closed the connection")]
     PlainClosed,
+    /// The plain host has closed its end in the middle of a message, or of an FPDU.
+    #[error("the plain host has closed the connection in the middle of a message")]
+    PlainCut,
     /// The device's host has ended the connection.
     #[error("the device's host has closed the connection")]
     DeviceClosed,

@@ -4,11 +4,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rddp_gateway::{Event, Options, QUEUES, Route, RunError};
-use rddp_verbs_device::Listener;
+use rddp_gateway::{Event, Options, QUEUES, Reason, Route, RunError};
+use rddp_test_support::segment;
+use rddp_verbs_device::{Event as DeviceEvent, Listener};
 
-use crate::devices::{Host, Kind, host};
-use crate::world::PATIENCE;
+use crate::devices::{self, Host, Kind, host};
+use crate::troubles::by_hand;
+use crate::world::{PATIENCE, world};
 
 fn route(host: &Host) -> Route {
     let listener = Listener::open(&host.device, host.address(1, 0), QUEUES, 8).unwrap();
@@ -35,4 +37,31 @@ fn a_gateway_ends_when_the_device_of_its_last_listener_is_removed() {
     let ended = rddp_gateway::run(&routes, &Options::default(), |_| Ok(()), tell, is_stopped);
     let Err(RunError::NoListener(reason)) = ended else { panic!("{ended:?}") };
     assert!(reason.to_string().contains("gw_gone2 was removed"), "{reason}");
+}
+
+/// The device's host gets all that came before, as at any other close.
+#[test]
+fn a_plain_host_that_closes_in_the_middle_of_a_message_has_not_ended_in_order() {
+    let world = world("gw_cut", Kind::Rxe);
+    for what in ["nothing", "an FPDU", "a Send", "a Write"] {
+        let (mut peer, mut program) = by_hand(&world);
+        let there = program.remote();
+        let write = |last, octets: &[u8]| segment::write(there.stag, there.to, last, octets);
+        peer.send(&write(true, what.as_bytes()));
+        match what {
+            "an FPDU" => {
+                let half = peer.frame(&write(true, b"half an FPDU"));
+                peer.octets(&half[..20]);
+            }
+            "a Send" => peer.send(&segment::send(1, 0, false, b"half a message")),
+            "a Write" => peer.send(&segment::write(there.stag, there.to + 100, false, b"half a Write")),
+            _ => {}
+        }
+        peer.fin();
+        assert!(matches!(devices::event(&mut program.end), DeviceEvent::Disconnected));
+        assert_eq!(program.octets(0, what.len()), what.as_bytes());
+        let (_, reason) = world.gateway.ended();
+        let is_orderly = matches!(reason, Reason::PlainClosed);
+        assert_eq!((is_orderly, matches!(reason, Reason::PlainCut)), (what == "nothing", what != "nothing"));
+    }
 }

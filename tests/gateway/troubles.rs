@@ -246,7 +246,7 @@ fn a_side_that_takes_nothing_holds_the_other_one_back_and_loses_nothing() {
 }
 
 /// Connects a peer whose frames are made by hand.
-fn by_hand(world: &World) -> (Peer, Program) {
+pub(crate) fn by_hand(world: &World) -> (Peer, Program) {
     let socket = connect(world.gateway.address);
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| Peer::initiator(socket, &plain()));
@@ -350,7 +350,7 @@ fn a_damaged_fpdu_and_a_reset_end_one_connection() {
     peer.octets(&half[..20]);
     peer.reset();
     assert!(matches!(devices::event(&mut program.end), Event::Disconnected));
-    assert!(matches!(world.gateway.ended().1, Reason::Tcp(_) | Reason::PlainClosed));
+    assert!(matches!(world.gateway.ended().1, Reason::Tcp(_) | Reason::PlainCut));
     still_works(&good.0, &good.1);
 }
 

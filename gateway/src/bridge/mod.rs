@@ -161,6 +161,11 @@ impl Bridge {
         Ok(())
     }
 
+    /// Returns whether no message of the plain host's is half received.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        self.stream.is_between_messages()
+    }
+
     /// Gives all octets of a Write to the device that have come, though the rest has not.
     pub(crate) fn no_more(&mut self) {
         self.inbound.close_write();
