@@ -71,6 +71,10 @@ pub enum Status {
     /// or more).
     #[error("local operation: this connection cannot carry out the request")]
     LocalOperation,
+    /// A device of the host takes no requests of this process, which runs for another user, or in
+    /// other groups, than when it opened the device.
+    #[error("the process has changed its user or groups since it opened the device: open it anew")]
+    Credentials,
     /// A bind or a local invalidate was refused.
     #[error("memory window or invalidate refused")]
     MemoryBind,

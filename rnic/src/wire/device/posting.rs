@@ -187,7 +187,8 @@ fn held(error: PostError) -> Held {
         PostError::NoReads => Held::Ended(Status::LocalOperation),
         error => {
             tracing::warn!(%error, "the device refuses a request");
-            Held::Ended(Status::LocalOperation)
+            let is_denied = matches!(error, PostError::Credentials);
+            Held::Ended(if is_denied { Status::Credentials } else { Status::LocalOperation })
         }
     }
 }
