@@ -34,7 +34,7 @@ LIMITS = {
 
 # A question is one under whatever name, if it is asked when the program runs.
 QUESTION = re.compile(r"\b(?:is_sdp|has_messages|has_private_copies|beside)\(|\bdyn (?:Beside|Kind|Functions|Duties|Outbound)\b"
-                      r"|[!=]= *Format::\w|\bmatches!\([^()]*, *Format::")
+                      r"|\.has_messages [!=]=|[!=]= *Format::\w|\bmatches!\([^()]*, *Format::")
 FUNCTION = re.compile(r"\bfn (\w+)")
 # Those that may be called from outside sdp/.
 OPEN = re.compile(r"^ *pub(?:\(crate\))? (?:const )?fn (\w+)", re.M)

@@ -155,7 +155,7 @@ impl<'a, K: Kind> Framed<'a, K> {
     /// `EINVAL`: the state is one of another kind.
     #[inline]
     pub fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Result<Self, Errno> {
-        let is_its = state.asked.format.has_messages() == K::HAS_MESSAGES;
+        let is_its = state.asked.has_messages == u8::from(K::HAS_MESSAGES);
         let base = Base::new(fd, state, calls);
         if is_its { Ok(Self { base, kind: PhantomData }) } else { Err(Errno::INVALID) }
     }

@@ -198,16 +198,19 @@ pub(super) struct Asked {
     gather: u8,
     /// Options that are true or false, one bit each.
     flags: u8,
+    /// 0: the FPDUs carry the program's octets alone; 1: messages. A stream asks this once, when it
+    /// is opened.
+    pub(super) has_messages: u8,
     pub(super) private_data: PrivateData,
     pub(super) format: AskedFormat,
 }
 
 impl Asked {
-    /// Offsets of the role, and of the format, which is 0 for octets alone.
+    /// Offsets of the role, and of what FPDUs carry, which is 0 for octets alone.
     pub(super) const ROLE: usize = std::mem::offset_of!(Self, role);
-    pub(super) const FORMAT: usize = std::mem::offset_of!(Self, format) + AskedFormat::KIND;
+    pub(super) const FORMAT: usize = std::mem::offset_of!(Self, has_messages);
     pub(super) const FIELDS: &[Field] = fields!(Asked: startup_timeout, plain_after, max_send, ird, ord,
-        role, plain, revision, gather, flags, private_data, format);
+        role, plain, revision, gather, flags, has_messages, private_data, format);
 
     pub(super) fn of(options: &Options) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -224,6 +227,7 @@ impl Asked {
             revision: options.revision as u8,
             gather: options.gather as u8,
             flags: flags.into_iter().enumerate().map(|(bit, is)| u8::from(is) << bit).sum(),
+            has_messages: options.format.kind(),
             format: AskedFormat::of(options.format),
             private_data: options.private_data,
         }
@@ -236,6 +240,7 @@ impl Asked {
             && [Revision::One as u8, Revision::Two as u8].contains(&self.revision)
             && Gather::of(self.gather) as u8 == self.gather
             && self.flags < 1 << 6
+            && self.has_messages <= 1
             && self.format.is_sound()
             && usize::from(self.private_data.len) <= rddp_mpa::MAX_PRIVATE_DATA
     }
@@ -272,7 +277,7 @@ impl Asked {
             startup_timeout: Duration::from_nanos(self.startup_timeout),
             plain_after: Duration::from_nanos(self.plain_after),
             private_data: self.private_data,
-            format: self.format.format(),
+            format: self.format.with(self.has_messages),
         }
     }
 }

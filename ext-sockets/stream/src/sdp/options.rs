@@ -15,6 +15,11 @@ pub enum Format {
 }
 
 impl Format {
+    /// Returns 1 for messages, 0 for octets alone.
+    pub(crate) fn kind(self) -> u8 {
+        (self != Self::Octets).into()
+    }
+
     /// Returns whether the startup has room for private data of the program: that of SDP is its
     /// own.
     pub(crate) fn allows(self, data: &PrivateData) -> bool {
@@ -81,15 +86,13 @@ impl Default for SdpOptions {
     }
 }
 
-/// A [`Format`] in the form that lies in a file: integers, any value of which is valid.
+/// [`SdpOptions`] in the form that lies in a file: integers, any value of which is valid.
 #[repr(C)]
 pub(crate) struct AskedFormat {
     threshold: u64,
     sink_threshold: u64,
     size: u32,
     bufs: u16,
-    /// 0: octets alone.
-    is_sdp: u8,
     copies: u8,
     /// 0: none, else one more than the mode's number.
     mode: u8,
@@ -97,10 +100,8 @@ pub(crate) struct AskedFormat {
 }
 
 impl AskedFormat {
-    /// Offset of the octet that is 0 where the program's octets are all.
-    pub(crate) const KIND: usize = std::mem::offset_of!(Self, is_sdp);
     pub(crate) const FIELDS: &[Field] =
-        fields!(AskedFormat: threshold, sink_threshold, size, bufs, is_sdp, copies, mode, joins);
+        fields!(AskedFormat: threshold, sink_threshold, size, bufs, copies, mode, joins);
 
     pub(crate) fn of(format: Format) -> Self {
         let sdp = match format {
@@ -112,7 +113,6 @@ impl AskedFormat {
             sink_threshold: sdp.sink_threshold,
             size: sdp.size,
             bufs: sdp.bufs,
-            is_sdp: (format != Format::Octets).into(),
             copies: sdp.copies as u8,
             mode: sdp.mode.map_or(0, |mode| mode as u8 + 1),
             joins: sdp.joins.into(),
@@ -121,16 +121,7 @@ impl AskedFormat {
 
     /// Returns whether the values are ones that [`of`](Self::of) makes.
     pub(crate) fn is_sound(&self) -> bool {
-        self.is_sdp <= 1
-            && self.copies <= Copies::Private as u8
-            && self.mode <= Mode::Pipelined as u8 + 1
-            && self.joins <= 1
-    }
-
-    /// Returns whether the FPDUs carry messages of SDP. A stream asks this once, when it is opened.
-    #[inline]
-    pub(crate) fn has_messages(&self) -> bool {
-        self.is_sdp != 0
+        self.copies <= Copies::Private as u8 && self.mode <= Mode::Pipelined as u8 + 1 && self.joins <= 1
     }
 
     /// Returns whether sends without credits leave their octets in memory of the stream.
@@ -157,9 +148,9 @@ impl AskedFormat {
         }
     }
 
-    /// Returns the format.
-    pub(crate) fn format(&self) -> Format {
-        if self.has_messages() { Format::Sdp(self.sdp()) } else { Format::Octets }
+    /// Returns the format of FPDUs that have messages (1), or octets alone (0).
+    pub(crate) fn with(&self, messages: u8) -> Format {
+        if messages == 0 { Format::Octets } else { Format::Sdp(self.sdp()) }
     }
 }
 

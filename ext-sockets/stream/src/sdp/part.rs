@@ -44,12 +44,10 @@ impl Part {
 
     /// Begins with the options of a stream.
     pub(crate) fn begin(&mut self, asked: &AskedFormat) -> Result<(), Errno> {
-        if asked.has_messages() {
-            let SdpOptions { threshold, sink_threshold, mode, .. } = asked.sdp();
-            self.not_threshold.store(!threshold, Ordering::Relaxed);
-            self.not_sink_threshold.store(!sink_threshold, Ordering::Relaxed);
-            self.set_mode(mode);
-        }
+        let SdpOptions { threshold, sink_threshold, mode, .. } = asked.sdp();
+        self.not_threshold.store(!threshold, Ordering::Relaxed);
+        self.not_sink_threshold.store(!sink_threshold, Ordering::Relaxed);
+        self.set_mode(mode);
         self.lender.init()
     }
 
