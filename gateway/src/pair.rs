@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::EventFd;
-use rddp_rdma::Completion;
+use rddp_rdma::{Completion, Status};
 use rddp_verbs_device::{Endpoint, Event};
 
 use crate::bridge::{Bridge, Counts, Stop};
@@ -164,11 +164,19 @@ impl<'a> Pair<'a> {
         while let Some(event) = self.endpoint.event()? {
             moved = true;
             if matches!(event, Event::Disconnected | Event::Failed(_) | Event::Removed) {
-                (self.device_closed, self.plain_ends) = (true, true);
+                self.device_closed = true;
                 self.ends(Reason::DeviceClosed, LINGER);
             }
         }
         self.endpoint.poll(&mut self.completions)?;
+        // The plain host is told nothing before its first FPDU, neither messages nor faults: they
+        // wait for that.
+        let tells = |completion: &Completion| completion.status != Status::Flushed;
+        let is_held = !self.bridge.may_send() && self.completions.iter().any(tells);
+        self.plain_ends |= self.device_closed && !is_held;
+        if is_held && !self.plain_ends {
+            return Ok(moved);
+        }
         for completion in std::mem::take(&mut self.completions) {
             moved = true;
             if let Err(stop) = self.bridge.completed(&completion) {
@@ -278,7 +286,8 @@ impl<'a> Pair<'a> {
             self.closes = true;
             self.endpoint.close();
         }
-        let finishes = !self.finished && is_told && (self.device_closed || self.is_broken());
+        let finishes =
+            !self.finished && is_told && (self.device_closed && self.plain_ends || self.is_broken());
         if finishes {
             self.finished = true;
             let _ = self.tcp.shutdown(Shutdown::Write);

@@ -2,13 +2,14 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rddp_gateway::{Event, Options, QUEUES, Reason, Route, RunError};
+use rddp_rnic::{Access, SendWr};
 use rddp_test_support::segment;
 use rddp_verbs_device::{Event as DeviceEvent, Listener};
 
-use crate::devices::{self, Host, Kind, host};
+use crate::devices::{self, Host, Kind, completion, host};
 use crate::troubles::by_hand;
 use crate::world::{PATIENCE, world};
 
@@ -63,5 +64,32 @@ fn a_plain_host_that_closes_in_the_middle_of_a_message_has_not_ended_in_order() 
         let (_, reason) = world.gateway.ended();
         let is_orderly = matches!(reason, Reason::PlainClosed);
         assert_eq!((is_orderly, matches!(reason, Reason::PlainCut)), (what == "nothing", what != "nothing"));
+    }
+}
+
+/// A responder sends nothing before the initiator's first FPDU (RFC 5044 §7.1.2), which may come
+/// when the device's host has gone.
+#[test]
+fn messages_and_faults_of_the_devices_host_wait_for_a_plain_hosts_first_fpdu() {
+    let world = world("gw_early", Kind::Rxe);
+    for len in [8, (64 << 10) + 1] {
+        let (mut peer, mut program) = by_hand(&world);
+        let source = world.host.memory(len, Access::empty());
+        program.end.post_send(&SendWr::send(1, source.piece(0, len))).unwrap();
+        completion(&mut program.end);
+        drop(program);
+        // The gateway has heard of all that.
+        std::thread::sleep(Duration::from_millis(200));
+        peer.open();
+        if len == 8 {
+            assert_eq!(peer.segment().expect("a Send").1.len(), 8);
+            peer.fin();
+            assert_eq!(peer.ended(), None);
+            assert!(matches!(world.gateway.ended().1, Reason::DeviceClosed));
+        } else {
+            assert_eq!(peer.terminate_code().0, 0x0207);
+            drop(peer);
+            assert!(matches!(world.gateway.ended().1, Reason::Broken { .. }));
+        }
     }
 }

@@ -243,6 +243,11 @@ impl Bridge {
         self.inbound.is_empty() && self.posted.is_empty() && self.stream.inbound() == 0
     }
 
+    /// Returns whether the plain host may be sent something: RFC 5044 §7.1.2.
+    pub(crate) fn may_send(&self) -> bool {
+        self.inbound.may_send
+    }
+
     /// Returns whether there is something for the plain host that may leave.
     pub(crate) fn has_more(&self) -> bool {
         self.inbound.may_send && self.outbound.has_more()
