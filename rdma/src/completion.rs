@@ -105,6 +105,10 @@ pub enum Status {
     /// The peer ended the stream inside of a message; what had come of it is in the receive.
     #[error("the stream ended inside of a message")]
     EndOfStream,
+    /// A device of the host has failed the request for a reason that has no word here. The log has
+    /// its numbers: a status with one of them in it would make each poll slower.
+    #[error("the device failed the request, for a reason of its own: the log has its numbers")]
+    Other,
     /// The connection ended before the request was done.
     #[error("flushed: the connection ended before this request was done")]
     Flushed,

@@ -19,8 +19,9 @@ pub(crate) fn status_of(number: u32, is_receive: bool) -> Status {
         status::REM_OP_ERR | status::BAD_RESP_ERR => Status::RemoteOperation,
         status::RETRY_EXC_ERR => Status::Unanswered,
         status::RNR_RETRY_EXC_ERR => Status::ReceiverNotReady,
-        // LOC_LEN_ERR and LOC_QP_OP_ERR, codes of other transports, and the device's own trouble.
-        _ => Status::LocalOperation,
+        status::LOC_LEN_ERR | status::LOC_QP_OP_ERR => Status::LocalOperation,
+        // Codes of other transports, and the device's own trouble.
+        _ => Status::Other,
     }
 }
 
@@ -208,6 +209,7 @@ mod tests {
         assert_eq!([of(1, false), of(2, false)], [Status::LocalOperation; 2]);
         assert_eq!([of(9, true), of(9, false)], [Status::RemoteInvalidate, Status::RemoteInvalidRequest]);
         assert_eq!([of(12, false), of(13, false)], [Status::Unanswered, Status::ReceiverNotReady]);
+        assert_eq!([of(21, true), of(99, false)], [Status::Other; 2]);
     }
 
     #[test]

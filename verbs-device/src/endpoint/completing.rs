@@ -67,6 +67,10 @@ impl Endpoint {
     }
 
     fn take(&mut self, entry: &ibv_wc, qp: QpNum) {
+        if status_of(entry.status, is_receive(entry.wr_id)) == Status::Other {
+            let (device, status, vendor_err) = (self.device.name(), entry.status, entry.vendor_err);
+            tracing::warn!(device, qp = qp.0, status, vendor_err, "the device has failed a request");
+        }
         if is_receive(entry.wr_id) {
             if let Some(wr_id) = self.receives.take() {
                 let mut completion = received(entry, wr_id, qp);

@@ -68,6 +68,16 @@ fn memory_that_is_not_registered_fails_the_request() {
 }
 
 #[test]
+fn a_failure_without_a_word_is_told_from_one_that_has_one() {
+    let host = host("strange", Kind::Adapter, quirk::STRANGE);
+    let (mut active, mut passive) = host.connect_plainly();
+    let gone = host.memory(8, Access::empty()).piece(0, 8);
+    active.post_send(&SendWr::send(1, gone)).unwrap();
+    assert_eq!(completion(&mut active).status, Status::Other);
+    assert!(matches!(event(&mut passive), Event::Disconnected));
+}
+
+#[test]
 fn a_failure_that_is_told_to_be_a_flush_ends_the_connection() {
     for host in hosts("flushed", quirk::FLUSHED) {
         let (mut active, mut passive) = host.connect_plainly();

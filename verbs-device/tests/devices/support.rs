@@ -38,6 +38,7 @@ pub(crate) mod quirk {
     pub(crate) const CREDENTIALS: u32 = 8;
     pub(crate) const SLOW: u32 = 16;
     pub(crate) const FLUSHED: u32 = 32;
+    pub(crate) const STRANGE: u32 = 64;
 }
 
 /// Time after which a wait is over, and the test has failed.

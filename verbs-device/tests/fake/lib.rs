@@ -42,6 +42,8 @@ pub mod quirk {
     pub const SLOW: u32 = 16;
     /// A request that fails by a fault of this end is told to be flushed, as by rxe in Linux 6.12.
     pub const FLUSHED: u32 = 32;
+    /// A request that fails by a fault of this end is told with a number that few devices use.
+    pub const STRANGE: u32 = 64;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.

@@ -280,10 +280,12 @@ impl World {
     fn carry_out(&mut self, pair: usize, peer: usize, request: &Request) -> Outcome {
         if !request.is_sound {
             return Outcome::Local(self.pairs.get(&pair).map_or(status::LOC_PROT_ERR, |own| {
-                match (self.devices[own.device].has(quirk::FLUSHED), self.devices[own.device].kind) {
-                    (true, _) => status::WR_FLUSH_ERR,
-                    (false, Kind::Adapter) => status::LOC_PROT_ERR,
-                    (false, _) => status::LOC_QP_OP_ERR,
+                let device = &self.devices[own.device];
+                match device.kind {
+                    _ if device.has(quirk::FLUSHED) => status::WR_FLUSH_ERR,
+                    _ if device.has(quirk::STRANGE) => status::GENERAL_ERR,
+                    Kind::Adapter => status::LOC_PROT_ERR,
+                    _ => status::LOC_QP_OP_ERR,
                 }
             }));
         }
