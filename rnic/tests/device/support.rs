@@ -1,72 +1,29 @@
 //! Devices of a fake library, an end by the RNIC, and its peer by `rddp-verbs-device`.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_int};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rddp_verbs_device::{Device, Endpoint, Event, Library, Listener, Offer, Queues, Registration};
+use rddp_verbs_device::{Device, Endpoint, Event, Listener, Offer, Queues, Registration};
 
 use rddp_rnic::{
     Access, AsyncEvent, AsyncEventKind, Completion, CompletionQueue, ConnectError, ConnectOptions, Connected,
     ProtectionDomain, QpConfig, QueuePair, RecvWr, Rnic, RnicConfig, SendWr, Status,
 };
 
-/// The device that another one is like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Siw,
-    Rxe,
-    Adapter,
-}
+#[allow(dead_code, reason = "the tests of verbs-device use the rest")]
+#[path = "../../../verbs-device/tests/devices/fake.rs"]
+mod fake;
 
-/// Quirks of a device, which `verbs-device/tests/fake` describes.
-pub(super) mod quirk {
-    pub(crate) const LATE: u32 = 1;
-    pub(crate) const IDLE_EVENTS: u32 = 2;
-    pub(crate) const LOCKED_MEMORY: u32 = 4;
-    pub(crate) const CREDENTIALS: u32 = 8;
-    pub(crate) const SLOW: u32 = 16;
-}
+use fake::fake;
+pub(super) use fake::{Kind, quirk};
 
 /// Time after which a wait is over, and the test has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 const QUEUES: Queues = Queues { sends: 64, receives: 64, inline: 0 };
-
-struct Fake {
-    library: &'static Library,
-    device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
-    cut: extern "C" fn(c_int),
-    remove: extern "C" fn(c_int),
-    end_silence: extern "C" fn(),
-    objects: extern "C" fn(c_int) -> c_int,
-}
-
-#[allow(clippy::missing_transmute_annotations)] // the fields have the types
-fn fake() -> &'static Fake {
-    static FAKE: OnceLock<Fake> = OnceLock::new();
-    FAKE.get_or_init(|| {
-        let path = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
-        let library = Library::at(&path, &path).unwrap_or_else(|error| panic!("{error}"));
-        let name = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: the library is loaded already, and its functions have these types.
-        unsafe {
-            let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
-            let find = |name: &CStr| libc::dlsym(handle, name.as_ptr());
-            Fake {
-                library,
-                device: std::mem::transmute(find(c"fake_device")),
-                cut: std::mem::transmute(find(c"fake_cut")),
-                remove: std::mem::transmute(find(c"fake_remove")),
-                end_silence: std::mem::transmute(find(c"fake_end_silence")),
-                objects: std::mem::transmute(find(c"fake_objects")),
-            }
-        }
-    })
-}
 
 /// A device of a test's own, and an RNIC on it.
 pub(super) struct Host {

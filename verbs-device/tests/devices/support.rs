@@ -1,83 +1,27 @@
 //! Devices, connections, and waits that end.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_int};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rddp_rdma::{Access, Completion, SendWr};
 use rddp_verbs_device::{
-    Asked, Device, Endpoint, Event, Library, Listener, Offer, PostError, Queues, Registration, Transport,
+    Asked, Device, Endpoint, Event, Listener, Offer, PostError, Queues, Registration, Transport,
 };
 
-/// The device that another one is like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Siw,
-    Rxe,
-    Adapter,
-}
+#[path = "fake.rs"]
+mod fake;
 
-impl Kind {
-    pub(crate) fn is_iwarp(self) -> bool {
-        self == Kind::Siw
-    }
-}
+use fake::fake;
+pub(crate) use fake::{Kind, quirk};
 
 /// Variable that names a device of this host, for the tests that [`hosts`] serves.
 const REAL: &str = "RDDP_TEST_DEVICE";
 
-/// Quirks of a device, which `tests/fake` describes.
-pub(crate) mod quirk {
-    pub(crate) const LATE: u32 = 1;
-    pub(crate) const IDLE_EVENTS: u32 = 2;
-    pub(crate) const LOCKED_MEMORY: u32 = 4;
-    pub(crate) const CREDENTIALS: u32 = 8;
-    pub(crate) const SLOW: u32 = 16;
-    pub(crate) const FLUSHED: u32 = 32;
-    pub(crate) const STRANGE: u32 = 64;
-}
-
 /// Time after which a wait is over, and the test has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The fake library, and the functions by which a test directs it.
-struct Fake {
-    library: &'static Library,
-    device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
-    cut: extern "C" fn(c_int),
-    event: extern "C" fn(c_int, u32),
-    remove: extern "C" fn(c_int),
-    end_silence: extern "C" fn(),
-    objects: extern "C" fn(c_int) -> c_int,
-}
-
-#[allow(clippy::missing_transmute_annotations)] // the fields have the types
-fn fake() -> &'static Fake {
-    static FAKE: OnceLock<Fake> = OnceLock::new();
-    FAKE.get_or_init(|| {
-        let path: PathBuf = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
-        let library = Library::at(&path, &path).unwrap_or_else(|error| panic!("{error}"));
-        let name = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: the library is loaded already, and its functions have these types.
-        unsafe {
-            let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
-            let find = |name: &std::ffi::CStr| libc::dlsym(handle, name.as_ptr());
-            Fake {
-                library,
-                device: std::mem::transmute(find(c"fake_device")),
-                cut: std::mem::transmute(find(c"fake_cut")),
-                event: std::mem::transmute(find(c"fake_event")),
-                remove: std::mem::transmute(find(c"fake_remove")),
-                end_silence: std::mem::transmute(find(c"fake_end_silence")),
-                objects: std::mem::transmute(find(c"fake_objects")),
-            }
-        }
-    })
-}
 
 /// A device that a test has.
 pub(crate) struct Host {

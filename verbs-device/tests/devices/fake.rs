@@ -1,0 +1,66 @@
+//! The library of fake devices, as the tests of several crates load it.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::OnceLock;
+
+use rddp_verbs_device::Library;
+
+/// The device that another one is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Siw,
+    Rxe,
+    Adapter,
+}
+
+impl Kind {
+    pub(crate) fn is_iwarp(self) -> bool {
+        self == Kind::Siw
+    }
+}
+
+/// Quirks of a device, which `tests/fake` describes.
+pub(crate) mod quirk {
+    pub(crate) const LATE: u32 = 1;
+    pub(crate) const IDLE_EVENTS: u32 = 2;
+    pub(crate) const LOCKED_MEMORY: u32 = 4;
+    pub(crate) const CREDENTIALS: u32 = 8;
+    pub(crate) const SLOW: u32 = 16;
+    pub(crate) const FLUSHED: u32 = 32;
+    pub(crate) const STRANGE: u32 = 64;
+}
+
+/// The fake library, and the functions by which a test directs it.
+pub(crate) struct Fake {
+    pub(crate) library: &'static Library,
+    pub(crate) device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
+    pub(crate) cut: extern "C" fn(c_int),
+    pub(crate) event: extern "C" fn(c_int, u32),
+    pub(crate) remove: extern "C" fn(c_int),
+    pub(crate) end_silence: extern "C" fn(),
+    pub(crate) objects: extern "C" fn(c_int) -> c_int,
+}
+
+#[allow(clippy::missing_transmute_annotations)] // the fields have the types
+pub(crate) fn fake() -> &'static Fake {
+    static FAKE: OnceLock<Fake> = OnceLock::new();
+    FAKE.get_or_init(|| {
+        let path = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+        let library = Library::at(&path, &path).unwrap_or_else(|error| panic!("{error}"));
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the library is loaded already, and its functions have these types.
+        unsafe {
+            let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+            let find = |name: &CStr| libc::dlsym(handle, name.as_ptr());
+            Fake {
+                library,
+                device: std::mem::transmute(find(c"fake_device")),
+                cut: std::mem::transmute(find(c"fake_cut")),
+                event: std::mem::transmute(find(c"fake_event")),
+                remove: std::mem::transmute(find(c"fake_remove")),
+                end_silence: std::mem::transmute(find(c"fake_end_silence")),
+                objects: std::mem::transmute(find(c"fake_objects")),
+            }
+        }
+    })
+}
