@@ -30,7 +30,7 @@ const STOPPING: Duration = Duration::from_secs(3);
 /// Time after which the device's host is asked whether it is still there.
 const PROBE: Duration = Duration::from_secs(30);
 
-/// One connection.
+/// A connection of the gateway: its socket, its endpoint at the device, and what goes between.
 #[derive(Debug)]
 pub(crate) struct Pair<'a> {
     tcp: TcpStream,

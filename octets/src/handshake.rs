@@ -147,7 +147,8 @@ pub struct Asked<'a> {
 /// use rddp_octets::{Agreed, Duplex, Outgoing, Position, Terms};
 ///
 /// // Ends that know all of it need no startup.
-/// let (terms, outgoing) = (Terms { crc: true, ..Terms::default() }, Outgoing { crc: true, ..Outgoing::FIRST });
+/// let terms = Terms { crc: true, ..Terms::default() };
+/// let outgoing = Outgoing { crc: true, ..Outgoing::FIRST };
 /// let agreed = Agreed { terms, at: Position::FIRST, outgoing, first: None, may_send: true };
 /// let mut duplex = Duplex::new(&agreed);
 /// assert_eq!(duplex.put(b"at once"), 7);
@@ -180,7 +181,9 @@ pub struct Agreed {
 ///     panic!("a Request")
 /// };
 /// let (reply, here) = asked.reject()?;
-/// let Progress::Rejected { afterwards: there, .. } = initiator.step(&reply) else { panic!("a Reply") };
+/// let Progress::Rejected { afterwards: there, .. } = initiator.step(&reply) else {
+///     panic!("a Reply")
+/// };
 /// assert_eq!([here, there], [Afterwards::Plain; 2]);
 /// # Ok::<(), rddp_mpa::StartupMisuse>(())
 /// ```

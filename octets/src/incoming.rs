@@ -52,7 +52,9 @@ pub struct Incoming {
 /// let len = Outgoing::FIRST.send(b"hello", &mut fpdu).unwrap();
 /// let mut incoming = Incoming::new(&Terms::default(), &Position::FIRST, 4096, &Plain);
 /// match incoming.step(&mut fpdu[..len], &mut Plain) {
-///     Ok(Step::Data { payload, used }) => assert_eq!((&fpdu[payload], used), (&b"hello"[..], len)),
+///     Ok(Step::Data { payload, used }) => {
+///         assert_eq!((&fpdu[payload], used), (&b"hello"[..], len));
+///     }
 ///     other => panic!("{other:?}"),
 /// }
 /// ```

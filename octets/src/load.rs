@@ -88,7 +88,8 @@ impl<G: Gather> Payload<G> for &[u8] {
 /// let (mut train, mut records) = (Vec::new(), [Record::default(); 4]);
 /// let mut load = Outgoing::FIRST.load(1 << 16, &mut records);
 /// load.write(&mut train, limits, &mut &[7; 3000][..], None)?;
-/// assert_eq!(load.records().iter().map(|record| record.end).collect::<Vec<_>>(), [1448, 2896, 3072]);
+/// let ends: Vec<_> = load.records().iter().map(|record| record.end).collect();
+/// assert_eq!(ends, [1448, 2896, 3072]);
 /// # Ok::<(), std::convert::Infallible>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,8 @@ pub struct Limits {
 /// use rddp_octets::{Limits, Outgoing, Record};
 ///
 /// let (limits, octets) = (Limits { mulpdu: 118, max_send: 1 << 20 }, [7; 1000]);
-/// let (mut outgoing, mut train, mut records) = (Outgoing::FIRST, Vec::new(), [Record::default(); 2]);
+/// let (mut outgoing, mut train) = (Outgoing::FIRST, Vec::new());
+/// let mut records = [Record::default(); 2];
 /// let mut load = outgoing.load(1 << 16, &mut records);
 /// load.write(&mut train, limits, &mut &octets[..], None)?;
 /// // TCP takes both FPDUs, and the program's next octets may never come: the Send ends early.

@@ -215,7 +215,7 @@ fn a_refusal_of_the_plain_host_reaches_the_program_behind_the_device() {
     assert!(text.contains("TCP to the plain host"), "{text}");
 }
 
-/// One queue pair of the plain host may have several requests outstanding, and all are done.
+/// A queue pair of the plain host may have several requests outstanding, and all are done.
 #[test]
 fn many_requests_are_outstanding_at_a_time() {
     let world = world("gw_many", Kind::Adapter);

@@ -31,7 +31,8 @@ pub(crate) struct HostDevice {
 
 /// A region as the device knows it. The registrations end before the memory does.
 struct Registered {
-    /// One more, where the device wants more rights for sinks of Reads than the program has given.
+    /// A second registration, where the device wants more rights for sinks of Reads than the
+    /// program has given.
     sink: Option<Registration>,
     own: Registration,
     region: Arc<Region>,

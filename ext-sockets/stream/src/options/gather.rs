@@ -12,9 +12,9 @@ pub enum Gather {
     /// Copied together, then one write. The only way in which the program may change the octets
     /// while they are sent.
     Copy,
-    /// One vectored write of the pieces where they lie, short ones copied together.
+    /// A vectored write of the pieces where they lie, short ones copied together.
     Vectored,
-    /// One write for each piece, between `TCP_CORK` on and off.
+    /// A write for each piece, between `TCP_CORK` on and off.
     Cork,
 }
 
