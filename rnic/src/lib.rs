@@ -161,6 +161,7 @@ pub use rddp_rdma::{
     Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode, UdPeer,
 };
 pub use rddp_rdmap::TerminateRepr;
+pub use rddp_verbs_device::{ConnectFailed, DeviceError};
 pub use region::{MemoryRegion, MemoryWindow};
 pub use srq::SharedReceiveQueue;
 

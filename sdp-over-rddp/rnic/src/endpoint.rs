@@ -144,10 +144,10 @@ impl Endpoint {
         self.copied.load(Ordering::Relaxed)
     }
 
-    /// Takes note of how the connection was made: `active` is the end that connected.
-    pub fn connected(&mut self, active: bool) {
+    /// Takes note of what was agreed on. Of iWARP, the end that connected alone `speaks_first`.
+    pub fn connected(&mut self, speaks_first: bool) {
         let ord = self.qp.negotiated().map_or(1, |negotiated| negotiated.ord);
-        self.facts = Facts { speaks_first: active, reads: ord.clamp(0, 8), ..self.facts };
+        self.facts = Facts { speaks_first, reads: ord.clamp(0, 8), ..self.facts };
     }
 
     /// Sleeps until something has happened, at most for `timeout`.

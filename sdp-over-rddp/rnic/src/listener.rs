@@ -12,7 +12,6 @@ use rddp_rnic::{ConnectRequest, Listener};
 use rddp_sdp::socket::answer;
 
 use crate::bell::Bell;
-use crate::stream::CARRIER;
 use crate::{SdpDevice, SdpStream};
 
 /// Most connections that are waiting for their peer's first word.
@@ -90,8 +89,8 @@ impl SdpListener {
     fn answer(&self, request: ConnectRequest) -> io::Result<()> {
         let local = self.local_addr()?;
         let Some(peer) = request.peer_addr() else { return Ok(()) };
-        let config = &self.device.config;
-        let answer = answer(config, request.private_data(), local, peer, CARRIER);
+        let (config, carrier) = (&self.device.config, self.device.carrier);
+        let answer = answer(config, request.private_data(), local, peer, carrier);
         let is_full = self.children().len() >= BACKLOG;
         let Ok((agreed, reply)) = answer else {
             // A peer that has left needs no answer.
@@ -104,7 +103,7 @@ impl SdpListener {
         }
         let mut endpoint = self.device.endpoint()?;
         if request.accept(endpoint.qp(), &reply).is_ok() {
-            endpoint.connected(false);
+            endpoint.connected(!carrier.connecting_end_speaks_first());
             let stream = SdpStream::new(endpoint, &self.device, agreed, Some(self.bell.clone()))?;
             let until = Instant::now() + config.times.answer;
             self.children().push(Child { stream, until });

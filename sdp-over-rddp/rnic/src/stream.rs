@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rddp_rnic::{CompletionQueue, ConnectError, ConnectOptions, ProtectionDomain, Rnic};
+use rddp_rnic::{
+    Capabilities, CompletionQueue, ConnectError, ConnectFailed, ConnectOptions, ProtectionDomain, Rnic,
+};
 use rddp_sdp::machine::Urgent;
 use rddp_sdp::socket::{Agreed, Config, Ended, Error, OperationId, Options, Socket, answered, hello};
 use rddp_sdp::transport::Carrier;
+use rddp_sdp::wire::Hello;
 
 use crate::bell::Bell;
 use crate::listener::SdpListener;
@@ -19,10 +22,11 @@ use crate::{Endpoint, EndpointConfig, ProgramMemory, Registry, Scheme};
 /// A device with what its SDP sockets share: a protection domain and a registry.
 #[derive(Clone, Debug)]
 pub struct SdpDevice {
-    rnic: Arc<Rnic>,
+    rnic: Rnic,
     pd: ProtectionDomain,
     registry: Arc<Registry>,
     service: Arc<Service>,
+    pub(crate) carrier: Carrier,
     /// Settings of sockets made from now on.
     pub config: Config,
     /// Options of connections made from now on. Their private data are the socket's.
@@ -30,17 +34,39 @@ pub struct SdpDevice {
 }
 
 impl SdpDevice {
-    /// Opens the software device.
+    /// Opens the software device, or the device of the host that `RDDP_DEVICE` names.
+    ///
+    /// # Errors
+    /// The host refuses what a device needs, or the one that is named cannot be used.
+    pub fn open(config: Config, scheme: Scheme) -> io::Result<Self> {
+        Self::on(Rnic::open().map_err(io::Error::other)?, config, scheme)
+    }
+
+    /// Takes a device that the program has opened, by its
+    /// [`RnicConfig`](rddp_rnic::RnicConfig) one of the host.
+    ///
+    /// ```
+    /// use rddp_rnic::{Rnic, RnicConfig};
+    /// use rddp_sdp::socket::Config;
+    /// use rddp_sdp_rnic::{Scheme, SdpDevice};
+    ///
+    /// let settings = RnicConfig { device: Some("no such device".into()), ..Default::default() };
+    /// Rnic::with_config(&settings).expect_err("a device of another name");
+    /// let rnic = Rnic::with_config(&RnicConfig { device: Some("soft".into()), ..settings })?;
+    /// SdpDevice::on(rnic, Config::default(), Scheme::PerCall)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The host refuses what a device needs.
-    pub fn open(config: Config, scheme: Scheme) -> io::Result<Self> {
-        let rnic = Rnic::open().map_err(io::Error::other)?;
+    pub fn on(rnic: Rnic, config: Config, scheme: Scheme) -> io::Result<Self> {
+        let limits = rnic.capabilities();
         let service = Service::new(&rnic)?;
         let pd = rnic.alloc_pd();
         let registry = Arc::new(Registry::new(&pd, scheme));
-        let options = ConnectOptions { ird: 8, ord: 8, ..ConnectOptions::default() };
-        Ok(SdpDevice { rnic: Arc::new(rnic), pd, registry, service, config, options })
+        let (ird, ord) = (limits.max_ird.min(READS), limits.max_ord.min(READS));
+        let options = ConnectOptions { ird, ord, ..ConnectOptions::default() };
+        Ok(SdpDevice { rnic, pd, registry, service, carrier: carrier(&limits), config, options })
     }
 
     /// Returns the registrations of the device's sockets.
@@ -64,10 +90,10 @@ impl SdpDevice {
         let mut endpoint = self.endpoint()?;
         // The port is not known before TCP connects; the peer sees it there.
         let local = source_for(addr)?;
-        let private_data = hello(&self.config, local, addr, CARRIER).unwrap_or_default();
+        let private_data = hello(&self.config, local, addr, self.carrier).unwrap_or_default();
         let options = ConnectOptions { private_data, ..self.options.clone() };
         let connected = endpoint.qp().connect(addr, &options).map_err(|error| refused(&error))?;
-        let agreed = answered(&connected.private_data, CARRIER).map_err(|_| {
+        let agreed = answered(&connected.private_data, self.carrier).map_err(|_| {
             endpoint.qp().abort();
             io::Error::from(io::ErrorKind::ConnectionRefused)
         })?;
@@ -431,10 +457,14 @@ fn io_error(error: Error) -> io::Error {
 
 /// A peer that rejects, or that speaks no MPA, is none for SDP.
 fn refused(error: &ConnectError) -> io::Error {
-    match error {
-        ConnectError::Tcp(error) => io::Error::new(error.kind(), error.to_string()),
-        other => io::Error::new(io::ErrorKind::ConnectionRefused, other.to_string()),
-    }
+    let kind = match error {
+        ConnectError::Tcp(error) | ConnectError::Unreached(ConnectFailed::Failed(error)) => error.kind(),
+        ConnectError::Unreached(ConnectFailed::NoRoute { .. }) => io::ErrorKind::NetworkUnreachable,
+        ConnectError::Unreached(ConnectFailed::Unreachable { .. }) => io::ErrorKind::TimedOut,
+        ConnectError::Device(_) => io::ErrorKind::Other,
+        _ => io::ErrorKind::ConnectionRefused,
+    };
+    io::Error::new(kind, error.to_string())
 }
 
 /// Returns this host's address on the way to another.
@@ -448,5 +478,11 @@ fn source_for(addr: SocketAddr) -> io::Result<SocketAddr> {
     Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
 }
 
-/// IRD and ORD may take four octets of the private data, so no more are used than fit then.
-pub(crate) const CARRIER: Carrier = Carrier::EnhancedMpa;
+/// Returns the carrier of Hello and `HelloAck`. On iWARP, IRD and ORD may take four octets of the
+/// private data, so no more are used than fit then.
+fn carrier(limits: &Capabilities) -> Carrier {
+    if limits.max_request_data < Hello::LEN { Carrier::IpCm } else { Carrier::EnhancedMpa }
+}
+
+/// Reads that either end has under way at a time.
+const READS: u16 = 8;
