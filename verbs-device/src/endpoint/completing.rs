@@ -80,9 +80,9 @@ impl Endpoint {
             return;
         }
         let status = self.noted(status_of(entry.status, false));
-        while let Some((request, is_last)) = self.sends.take(entry.wr_id) {
-            // A request completes when all before it have.
-            let status = if is_last { status } else { Status::Success };
+        self.sends.tell(entry.wr_id, status);
+        // A request completes when all before it have.
+        while let Some((request, status)) = self.sends.take() {
             if !request.own && (request.signaled || status != Status::Success) {
                 self.ready.push_back(sent(request.wr_id, status, request.completed, request.read, qp));
             }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use rddp_rdma::Completed;
+use rddp_rdma::{Completed, Status};
 
 /// The bit of a number that says that it is a receive's.
 const RECEIVE: u64 = 1 << 63;
@@ -28,21 +28,34 @@ pub(super) struct Sent {
     pub(super) own: bool,
 }
 
+/// A request, and what the device has told of it.
+#[derive(Debug)]
+struct Place {
+    sent: Sent,
+    is_signaled: bool,
+    told: Option<Status>,
+}
+
 /// The send queue: devices free the places of requests when a later one that is signaled completes,
 /// and at no other time.
+///
+/// Linux's siw completes Sends and Writes before a Read that was posted before them, and whose
+/// Response is on its way. So each request that is signaled waits for a completion of its own.
 #[derive(Debug)]
 pub(super) struct Sends {
     capacity: usize,
     first: u64,
-    requests: VecDeque<Sent>,
+    requests: VecDeque<Place>,
     own: usize,
     /// Requests behind the last one that is signaled.
     silent: usize,
+    /// Number behind the latest request of which the device has told.
+    told: u64,
 }
 
 impl Sends {
     pub(super) fn new(capacity: usize) -> Self {
-        Sends { capacity, first: 0, requests: VecDeque::new(), own: 0, silent: 0 }
+        Sends { capacity, first: 0, requests: VecDeque::new(), own: 0, silent: 0, told: 0 }
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -82,18 +95,28 @@ impl Sends {
     pub(super) fn push(&mut self, sent: Sent, is_signaled: bool) {
         self.own += usize::from(sent.own);
         self.silent = if is_signaled { 0 } else { self.silent + 1 };
-        self.requests.push_back(sent);
+        self.requests.push_back(Place { sent, is_signaled, told: None });
     }
 
-    /// Takes the oldest request, if its number is at most this one; says whether it has this one.
-    pub(super) fn take(&mut self, upto: u64) -> Option<(Sent, bool)> {
-        if self.first > upto {
-            return None;
+    /// Notes what the device tells of a request.
+    pub(super) fn tell(&mut self, number: u64, status: Status) {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        if let Some(place) = index.and_then(|index| self.requests.get_mut(index)) {
+            place.told = Some(status);
+            self.told = self.told.max(number + 1);
         }
-        let sent = self.requests.pop_front()?;
+    }
+
+    /// Takes the oldest request, if it is done: the device has told of it, or, if it tells nothing
+    /// of it, of a later one.
+    pub(super) fn take(&mut self) -> Option<(Sent, Status)> {
+        let place = self.requests.front()?;
+        let silently = (!place.is_signaled && self.first < self.told).then_some(Status::Success);
+        let (sent, status) = (place.sent, place.told.or(silently)?);
+        self.requests.pop_front();
         self.first += 1;
         self.own -= usize::from(sent.own);
-        Some((sent, self.first > upto))
+        Some((sent, status))
     }
 }
 
@@ -139,28 +162,46 @@ mod tests {
     fn a_queue_of_silent_requests_is_signaled_before_it_is_full() {
         for capacity in 1..9 {
             let mut sends = Sends::new(capacity);
-            let mut last_signaled = None;
+            let mut signaled = Vec::new();
             while !sends.is_full() {
                 let (number, is_signaled) = sends.next(false);
-                last_signaled = is_signaled.then_some(number).or(last_signaled);
+                signaled.extend(is_signaled.then_some(number));
                 sends.push(silent(number), is_signaled);
             }
-            while sends.take(last_signaled.unwrap()).is_some() {}
+            signaled.into_iter().for_each(|number| sends.tell(number, Status::Success));
+            while sends.take().is_some() {}
             assert!(!sends.is_full(), "{capacity}");
         }
     }
 
+    fn taken(sends: &mut Sends) -> Vec<(u64, Status)> {
+        std::iter::from_fn(|| sends.take()).map(|(sent, status)| (sent.wr_id, status)).collect()
+    }
+
     #[test]
-    fn a_completion_ends_all_requests_before_it() {
+    fn a_completion_ends_the_silent_requests_before_it() {
+        let mut sends = Sends::new(4);
+        for (wr_id, is_signaled) in [(7, false), (8, true), (9, false)] {
+            sends.push(silent(wr_id), is_signaled);
+        }
+        sends.tell(1, Status::RemoteAccess);
+        assert_eq!(taken(&mut sends), [(7, Status::Success), (8, Status::RemoteAccess)]);
+        assert_eq!(sends.next(false).0, 3);
+        // What a device tells twice, or of nothing.
+        sends.tell(1, Status::Flushed);
+        sends.tell(77, Status::Flushed);
+        assert_eq!(taken(&mut sends), []);
+    }
+
+    #[test]
+    fn a_request_waits_for_its_own_completion_and_those_behind_it_wait_for_it() {
         let mut sends = Sends::new(4);
         for wr_id in [7, 8, 9] {
-            sends.push(silent(wr_id), false);
+            sends.push(silent(wr_id), true);
         }
-        let mut taken = Vec::new();
-        while let Some((sent, is_last)) = sends.take(1) {
-            taken.push((sent.wr_id, is_last));
-        }
-        assert_eq!(taken, [(7, false), (8, true)]);
-        assert_eq!(sends.next(false).0, 3);
+        sends.tell(1, Status::Success);
+        assert_eq!(taken(&mut sends), []);
+        sends.tell(0, Status::Success);
+        assert_eq!(taken(&mut sends), [(7, Status::Success), (8, Status::Success)]);
     }
 }

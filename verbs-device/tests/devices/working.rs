@@ -85,6 +85,26 @@ fn memory_may_be_changed_when_a_later_request_has_completed() {
     }
 }
 
+/// siw completes a Send before the Read in front of it, whose Response is on its way.
+#[test]
+fn a_read_completes_when_its_octets_are_there_whatever_is_behind_it() {
+    const LEN: usize = 1 << 20;
+    for host in hosts("behind", 0) {
+        let (mut active, mut passive) = host.connect_plainly();
+        let (there, here) =
+            (host.open_memory(LEN), host.memory(LEN, Access::LOCAL_WRITE | Access::REMOTE_WRITE));
+        there.write(0, &vec![5; LEN]);
+        passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+        active.post_send(&SendWr::read(2, here.piece(0, LEN), there.remote().unwrap())).unwrap();
+        active.post_send(&SendWr::send(3, Vec::new())).unwrap();
+        let told = completion(&mut active);
+        assert_eq!((told.wr_id, told.status), (2, Status::Success));
+        let mut octets = vec![0; LEN];
+        here.read(0, &mut octets);
+        assert!(octets == vec![5; LEN], "the octets have not come");
+    }
+}
+
 #[test]
 fn inline_octets_are_as_many_as_the_device_takes() {
     for host in hosts("inline", 0) {

@@ -83,6 +83,26 @@ impl World {
         }
     }
 
+    /// Notes a Read that has been asked for. siw completes what is behind it meanwhile.
+    pub(crate) fn ask(&mut self, pair: usize, request: Request) {
+        if let Some(found) = self.pairs.get_mut(&pair) {
+            found.reads.push_back(request);
+        }
+    }
+
+    /// Has the Responses of Reads come, when an end looks for completions and there are none.
+    pub(crate) fn respond(&mut self, queue: usize) {
+        let devices = &self.devices;
+        let ends = self.pairs.iter().filter(|(_, pair)| pair.queue == queue && !devices[pair.device].is_cut);
+        for pair in ends.map(|(pair, _)| *pair).collect::<Vec<_>>() {
+            let asked = self.pairs.get_mut(&pair).map(|pair| std::mem::take(&mut pair.reads));
+            for request in asked.unwrap_or_default() {
+                request.read();
+                self.done(pair, request);
+            }
+        }
+    }
+
     /// Ends a queue pair, whose requests are flushed.
     pub(crate) fn end(&mut self, pair: usize) {
         if let Some(found) = self.pairs.get_mut(&pair) {
@@ -109,7 +129,8 @@ impl World {
 
     pub(crate) fn flush(&mut self, pair: usize) {
         let Some(found) = self.pairs.get_mut(&pair) else { return };
-        let mut sends = std::mem::take(&mut found.pending);
+        let mut sends = std::mem::take(&mut found.reads);
+        sends.append(&mut found.pending);
         sends.append(&mut found.outgoing);
         let receives = std::mem::take(&mut found.receives);
         for request in sends {

@@ -327,6 +327,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
         receives: Default::default(),
         outgoing: Default::default(),
         pending: Default::default(),
+        reads: Default::default(),
         late: Vec::new(),
         posted: 0,
         freed: 0,

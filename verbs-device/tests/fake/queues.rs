@@ -192,6 +192,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only
 pub(crate) unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, max: c_int, to: *mut ibv_wc) -> c_int {
     let mut world = world();
     world.send_late(queue.addr());
+    if world.queues.get(&queue.addr()).is_some_and(|queue| queue.ready.is_empty()) {
+        world.respond(queue.addr());
+    }
     let Some(found) = world.queues.get_mut(&queue.addr()) else { return -1 };
     let count = found.ready.len().min(max as usize);
     let entries: Vec<Entry> = found.ready.drain(..count).collect();

@@ -38,6 +38,8 @@ pub(crate) struct Pair {
     /// Requests that are not carried out yet, and those that the peer has not acknowledged.
     pub(crate) outgoing: VecDeque<Request>,
     pub(crate) pending: VecDeque<Request>,
+    /// Reads on siw whose Response has not come.
+    pub(crate) reads: VecDeque<Request>,
     /// Writes whose octets TCP still takes from the program's pages: where to, and where from.
     pub(crate) late: Vec<(u64, Vec<ibv_sge>)>,
     pub(crate) posted: u64,
@@ -66,9 +68,19 @@ pub(crate) struct Request {
     pub(crate) operands: (u64, u64),
 }
 
+impl Request {
+    /// Places what a Read brings.
+    pub(crate) fn read(&self) {
+        let length = self.pieces.iter().map(|piece| piece.length).sum();
+        scatter(&octets_of(&[ibv_sge { addr: self.to, length, lkey: 0 }]), &self.pieces);
+    }
+}
+
 /// The outcome of an attempt to carry a request out.
 enum Outcome {
     Done,
+    /// The Request of a Read has left, and what is behind it goes on.
+    Asked,
     NotYet,
     /// A fault of this end.
     Local(u32),
@@ -225,6 +237,7 @@ impl World {
             let (Some(mut request), Some(peer)) = (found.outgoing.pop_front(), found.peer) else { return };
             self.gather(domain, &mut request);
             let outcome = match is_cut {
+                true if is_iwarp && request.opcode == wr::RDMA_READ => Outcome::Asked,
                 true if is_iwarp => Outcome::Done,
                 true => Outcome::Local(status::RETRY_EXC_ERR),
                 false => self.carry_out(pair, peer, &request),
@@ -234,13 +247,16 @@ impl World {
             }
             match outcome {
                 Outcome::Done => self.done(pair, request),
+                Outcome::Asked => self.ask(pair, request),
                 Outcome::Local(number) => {
                     self.completed(pair, &request, number);
                     self.end(pair);
                 }
                 Outcome::Refused(_) | Outcome::NoReceive if is_iwarp => {
                     // The sender has given it to TCP, and a Terminate comes back.
-                    self.completed(pair, &request, status::SUCCESS);
+                    let is_read = request.opcode == wr::RDMA_READ;
+                    let number = if is_read { status::WR_FLUSH_ERR } else { status::SUCCESS };
+                    self.completed(pair, &request, number);
                     self.end(pair);
                     self.end(peer);
                     self.tell_of_end(pair);
@@ -321,10 +337,8 @@ impl World {
                 store(request.to, &request.octets);
                 self.leave_late(pair, request);
             }
-            wr::RDMA_READ => {
-                let source = ibv_sge { addr: request.to, length: len as u32, lkey: 0 };
-                scatter(&octets_of(&[source]), &request.pieces);
-            }
+            wr::RDMA_READ if is_iwarp => return Outcome::Asked,
+            wr::RDMA_READ => request.read(),
             wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD => atomic(request),
             wr::RDMA_WRITE_WITH_IMM => {
                 store(request.to, &request.octets);
