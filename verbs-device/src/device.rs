@@ -214,6 +214,15 @@ fn misrouted(device: &str, address: SocketAddr, other: Option<String>, own: Vec<
     DeviceError::Elsewhere { device, address, other, own }
 }
 
+/// Returns a device's atomics. By the words that rdma-core has, answers are in this host's order of
+/// octets; a device with another word, as those whose answers are big-endian, has none here.
+fn atomics(word: i32) -> Atomics {
+    match word {
+        device::ATOMIC_HCA | device::ATOMIC_GLOB => Atomics::Plain,
+        _ => Atomics::None,
+    }
+}
+
 fn capabilities(transport: Transport, device: &ibv_device_attr, port: &ibv_port_attr) -> Capabilities {
     let count = |number: i32| usize::try_from(number).unwrap_or(0);
     // Depths are told to peers in an octet, of which 255 means something else.
@@ -232,7 +241,7 @@ fn capabilities(transport: Transport, device: &ibv_device_attr, port: &ibv_port_
         max_request_data: if is_iwarp { 251 } else { 56 },
         max_reply_data: if is_iwarp { 251 } else { 196 },
         max_reject_data: if is_iwarp { 251 } else { 148 },
-        atomics: if device.atomic_cap == device::ATOMIC_NONE { Atomics::None } else { Atomics::Plain },
+        atomics: atomics(device.atomic_cap),
         immediate_len: if is_iwarp { 0 } else { 4 },
         read_sink: Access::LOCAL_WRITE | if is_iwarp { Access::REMOTE_WRITE } else { Access::empty() },
         windows: false,
@@ -246,6 +255,12 @@ fn capabilities(transport: Transport, device: &ibv_device_attr, port: &ibv_port_
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn atomics_whose_answers_are_of_another_order_are_none() {
+        let found = [0, 1, 2, 3].map(atomics);
+        assert_eq!(found, [Atomics::None, Atomics::Plain, Atomics::Plain, Atomics::None]);
+    }
 
     #[test]
     fn a_device_without_an_address_is_told_from_a_wrong_one() {

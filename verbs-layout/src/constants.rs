@@ -91,7 +91,7 @@ numbers! {
     device: i32 { NODE_CA = 1, NODE_RNIC = 4, TRANSPORT_IB = 0, TRANSPORT_IWARP = 1, PORT_DOWN = 1, PORT_ACTIVE = 4,
         LINK_LAYER_ETHERNET = 2, MTU_1024 = 3, MTU_4096 = 5,
         // `enum ibv_atomic_cap`
-        ATOMIC_NONE = 0, ATOMIC_GLOB = 2,
+        ATOMIC_NONE = 0, ATOMIC_HCA = 1, ATOMIC_GLOB = 2,
     }
     /// `enum ibv_gid_type` of an entry of the table
     gid_type: u32 { INFINIBAND = 0, ROCE_V2 = 2 }
