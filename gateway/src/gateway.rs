@@ -1,7 +1,7 @@
 //! Listeners, and a thread for each connection.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use rddp_verbs_device::{Asked, Device, DeviceError, Endpoint, Listener};
+use rddp_verbs_device::{Asked, Device, DeviceError, Endpoint, Listener, Presence};
+use socket2::SockRef;
 
 use crate::bridge::Counts;
 use crate::opening::{Opening, Place, poll_until};
@@ -139,31 +140,69 @@ fn serve<'a>(
     mut take: impl FnMut(&'a Route, Incoming<'a>, Option<SocketAddr>),
     tell: &impl Fn(Event<'_>),
 ) -> Result<(), RunError> {
-    let mut routes: Vec<_> = routes.iter().collect();
+    let mut doors: Vec<_> = routes.iter().map(Door::new).collect();
     while !stopped() {
-        let mut fds: Vec<_> =
-            routes.iter().map(|route| PollFd::new(route.as_fd(), PollFlags::POLLIN)).collect();
+        let fds = doors.iter().flat_map(Door::fds);
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         if !poll_until(&mut fds, Some(Instant::now() + CHECK))? {
             continue;
         }
-        for route in routes.clone() {
-            match route.accept() {
-                Ok(Some((incoming, peer))) => take(route, incoming, peer),
-                Ok(None) => {}
-                Err(reason) => {
-                    if matches!(reason, Reason::Device(DeviceError::Removed { .. })) {
-                        routes.retain(|other| !std::ptr::eq(*other, route));
-                    }
-                    if routes.is_empty() {
-                        return Err(RunError::NoListener(reason));
-                    }
-                    tell(Event::CannotAccept { reason });
-                    thread::sleep(REST);
-                }
+        let mut gone = None;
+        doors.retain(|door| match door.accept() {
+            Ok(found) => {
+                found.into_iter().for_each(|(incoming, peer)| take(door.route, incoming, peer));
+                true
             }
+            Err(reason @ Reason::Device(DeviceError::Removed { .. })) => {
+                door.route.close();
+                gone = Some(reason);
+                false
+            }
+            Err(reason) => {
+                tell(Event::CannotAccept { reason });
+                thread::sleep(REST);
+                true
+            }
+        });
+        match gone {
+            Some(reason) if doors.is_empty() => return Err(RunError::NoListener(reason)),
+            Some(reason) => tell(Event::CannotAccept { reason }),
+            None => {}
         }
     }
     Ok(())
+}
+
+/// A route that takes peers.
+struct Door<'a> {
+    route: &'a Route,
+    /// A listener of TCP does not hear of the end of the device behind it.
+    presence: Option<Presence>,
+}
+
+impl<'a> Door<'a> {
+    fn new(route: &'a Route) -> Self {
+        let presence = match route {
+            Route::FromPlain { device, to, .. } => presence(device, to),
+            Route::FromDevice { .. } => None,
+        };
+        Door { route, presence }
+    }
+
+    fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(self.route.as_fd()), self.presence.as_ref().map(AsFd::as_fd)].into_iter().flatten()
+    }
+
+    fn accept(&self) -> Result<Option<(Incoming<'a>, Option<SocketAddr>)>, Reason> {
+        self.presence.as_ref().map_or(Ok(()), Presence::check)?;
+        self.route.accept()
+    }
+}
+
+/// Watches a device, by any address that it has at this host.
+fn presence(device: &Device, to: &str) -> Option<Presence> {
+    let by_own = || Presence::at(device, to.parse::<SocketAddr>().ok()?.ip()).ok();
+    Presence::of(device).ok().or_else(by_own)
 }
 
 /// Opens the other leg of a connection, and carries it to its end.
@@ -194,6 +233,13 @@ impl Route {
     pub fn to(&self) -> &str {
         match self {
             Route::FromPlain { to, .. } | Route::FromDevice { to, .. } => to,
+        }
+    }
+
+    /// Lets nobody in any more, where the device is gone: a device's listener is closed by that.
+    fn close(&self) {
+        if let Route::FromPlain { listener, .. } = self {
+            let _ = SockRef::from(listener).shutdown(Shutdown::Both);
         }
     }
 

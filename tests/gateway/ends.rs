@@ -1,6 +1,7 @@
 //! Ends that are not in order: of the gateway itself, and of its plain hosts.
 
 use std::cell::Cell;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use rddp_test_support::segment;
 use rddp_verbs_device::{Event as DeviceEvent, Listener};
 
 use crate::devices::{self, Host, Kind, completion, host};
-use crate::troubles::by_hand;
+use crate::hostile::by_hand;
 use crate::world::{PATIENCE, world};
 
 fn route(host: &Host) -> Route {
@@ -38,6 +39,29 @@ fn a_gateway_ends_when_the_device_of_its_last_listener_is_removed() {
     let ended = rddp_gateway::run(&routes, &Options::default(), |_| Ok(()), tell, is_stopped);
     let Err(RunError::NoListener(reason)) = ended else { panic!("{ended:?}") };
     assert!(reason.to_string().contains("gw_gone2 was removed"), "{reason}");
+}
+
+/// Without a connection, no event of one tells that the device is gone.
+#[test]
+fn a_gateway_for_plain_hosts_ends_when_the_device_behind_it_is_removed() {
+    let host = host("gw_behind", Kind::Rxe, 0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let to = host.address(1, 7).to_string();
+    let routes = [Route::FromPlain { listener, device: host.device.clone(), to }];
+    let (until, has_begun) = (Instant::now() + PATIENCE, Cell::new(false));
+    let is_stopped = || {
+        if !has_begun.replace(true) {
+            host.remove();
+        }
+        Instant::now() > until
+    };
+    let tell = |event: Event<'_>| panic!("{event:?}");
+    let ended = rddp_gateway::run(&routes, &Options::default(), |_| Ok(()), tell, is_stopped);
+    let Err(RunError::NoListener(reason)) = ended else { panic!("{ended:?}") };
+    assert!(reason.to_string().contains("gw_behind was removed"), "{reason}");
+    let Route::FromPlain { listener, .. } = &routes[0] else { unreachable!() };
+    assert!(TcpStream::connect(listener.local_addr().unwrap()).is_err(), "a peer would wait for ever");
 }
 
 /// The device's host gets all that came before, as at any other close.

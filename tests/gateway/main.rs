@@ -5,6 +5,7 @@ mod crowds;
 #[path = "../../verbs-device/tests/devices/support.rs"]
 mod devices;
 mod ends;
+mod hostile;
 mod operations;
 mod troubles;
 mod world;

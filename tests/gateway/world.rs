@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rddp_gateway::{Counts, Event, Options, QUEUES, Reason, Route};
+use rddp_gateway::{Counts, Event, Options, QUEUES, Reason, Route, RunError};
 use rddp_rnic::{
     Access, Completion, CompletionQueue, ConnectError, ConnectOptions, MemoryRegion, ProtectionDomain,
     QpConfig, QueuePair, Remote, Rnic, SendWr,
@@ -34,7 +34,7 @@ pub(crate) struct Gateway {
     /// Places that are taken.
     pub(crate) places: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 /// Most connections of a gateway in these tests.
@@ -63,7 +63,6 @@ impl Gateway {
                 let _ = tell.lock().unwrap().send(event);
             };
             rddp_gateway::run(&[route], &options, admit, tell, || is_stopped.load(Ordering::Relaxed))
-                .unwrap();
         });
         Gateway { address, told, places, stop, thread: Some(thread) }
     }
@@ -89,9 +88,12 @@ impl Gateway {
 
     pub(crate) fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
+        self.end().unwrap();
+    }
+
+    /// Waits for the end of a gateway.
+    pub(crate) fn end(&mut self) -> Result<(), RunError> {
+        self.thread.take().expect("the gateway has not ended before").join().unwrap()
     }
 }
 
@@ -100,7 +102,7 @@ impl Drop for Gateway {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking());
+            assert!(matches!(ended, Ok(Ok(()))) || std::thread::panicking());
         }
     }
 }

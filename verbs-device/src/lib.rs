@@ -11,6 +11,7 @@
 //! | `device` | the devices of a host, and their limits |
 //! | `endpoint` | a connection: an id of the connection manager, a queue pair, its completions |
 //! | `listener` | requests of peers for connections |
+//! | `presence` | a watch over a device |
 //! | `words` | numbers of C's headers and the words of `rddp-rdma` |
 //! | `error` | errors, each with its cause and what helps |
 //! | `sys` | the two libraries: all raw calls, and memory that a device reads and writes |
@@ -35,6 +36,7 @@ mod device;
 mod endpoint;
 mod error;
 mod listener;
+mod presence;
 mod sys;
 mod words;
 
@@ -42,4 +44,5 @@ pub use device::{Device, Transport};
 pub use endpoint::{Agreed, Endpoint, Event, Offer, Queues};
 pub use error::{ConnectFailed, DeviceError, LoadError, PostError};
 pub use listener::{Asked, Listener};
+pub use presence::Presence;
 pub use sys::{DeviceEvent, Domain, Library, Registration};
