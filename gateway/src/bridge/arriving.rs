@@ -12,6 +12,10 @@ use crate::ring::Ring;
 /// Octets of an atomic's answer, and the alignment of its target.
 const ATOMIC: usize = 8;
 
+/// The last octets of Immediate Data by which rddp's library for verbs tells a Send's value from a
+/// Write's: InfiniBand's are a Send's here.
+const OF_SEND: [u8; 4] = *b"Send";
+
 /// A request for the device, and what is to be known when it completes.
 #[derive(Debug)]
 pub(super) struct Work {
@@ -132,9 +136,11 @@ impl Inbound {
         if let Some(at) = self.message.take() {
             self.outgoing.free(at);
         }
-        if data[4..] != [0; 4] {
+        let [a, b, c, d, rest @ ..] = data;
+        if rest != [0; 4] && rest != OF_SEND {
             return Err(Trouble { fault: unknown(Opcode::Immediate), offending: Some(offending) });
         }
+        let data = [a, b, c, d, 0, 0, 0, 0];
         let posted = Posted { kind: Completed::Immediate, place: None, offending };
         self.push(Operation::Immediate { data }, posted, solicited);
         Ok(())

@@ -59,8 +59,11 @@ fn a_send_that_is_longer_than_allowed_ends_the_connection() {
 fn four_octets_of_immediate_data_go_on_and_eight_do_not() {
     let mut world = world();
     world.send(Opcode::ImmediateSolicited, &[1, 2, 3, 4, 0, 0, 0, 0]).unwrap();
+    // As rddp's library for verbs marks that of a Send.
+    world.send(Opcode::Immediate, b"\x05\x06\x07\x08Send").unwrap();
     let wanted = SendWr::immediate(0, [1, 2, 3, 4, 0, 0, 0, 0]).solicited();
     assert_eq!(world.bridge.next_request(), Some(wanted));
+    assert_eq!(world.bridge.next_request(), Some(SendWr::immediate(0, [5, 6, 7, 8, 0, 0, 0, 0])));
     let stop = world.send(Opcode::Immediate, &[1; 8]).unwrap_err();
     assert_eq!(world.terminate(&stop).code, TerminateCode::UNEXPECTED_OPCODE);
 }
