@@ -1,5 +1,7 @@
 //! Lines of a gateway, for people and as JSON.
 
+use std::collections::HashMap;
+use std::mem::{Discriminant, discriminant};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -47,8 +49,8 @@ struct Ended<'a> {
 /// The output of a gateway.
 pub(super) struct Report {
     json: bool,
-    /// Peers that are not admitted may come in crowds.
-    refusals: Mutex<Seldom>,
+    /// Refusals may come in crowds: of each kind, one line stands for all of its time.
+    refusals: Mutex<HashMap<Discriminant<Reason>, Seldom>>,
 }
 
 impl Report {
@@ -90,7 +92,8 @@ impl Report {
             Event::Ended { peer, to, counts, reason } => self.ended(&name(peer), to, counts, &reason),
             Event::Refused { peer, reason, .. } => self.refused(&name(peer), &reason),
             Event::CannotAccept { reason } => {
-                self.seldom(|more| out::server_warns(format_args!("taking connections: {reason}{more}")));
+                let Some(more) = self.due(&reason) else { return };
+                out::server_warns(format_args!("taking connections: {reason}{more}"));
             }
         }
     }
@@ -137,21 +140,14 @@ impl Report {
     }
 
     fn refused(&self, peer: &str, reason: &Reason) {
-        let failure = Failure::peer(format!("refused: {reason}"));
-        match reason {
-            Reason::NotAdmitted(_) => self.seldom(|more| {
-                out::client_failed(peer, &Failure::peer(format!("refused: {reason}{more}")));
-            }),
-            _ => out::client_failed(peer, &failure),
-        }
+        let Some(more) = self.due(reason) else { return };
+        out::client_failed(peer, &Failure::peer(format!("refused: {reason}{more}")));
     }
 
-    /// Prints a line unless one like it was printed just now.
-    fn seldom(&self, print: impl FnOnce(&str)) {
-        let due = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now());
-        if let Some(more) = due {
-            print(&more);
-        }
+    /// Returns the end of a line, unless one like it was printed just now.
+    fn due(&self, reason: &Reason) -> Option<String> {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        refusals.entry(discriminant(reason)).or_default().due(Instant::now())
     }
 }
 

@@ -17,7 +17,8 @@ use std::any::Any;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -26,7 +27,7 @@ use nix::sys::eventfd::EventFd;
 use rddp_iwarp::OwnMessage;
 use rddp_mpa::{Negotiated, StartupConfig, mulpdu};
 use rddp_rdma::Access;
-use rddp_verbs_device::{Agreed, ConnectFailed, Endpoint, Event, Registration};
+use rddp_verbs_device::{Agreed, ConnectFailed, DeviceError, Endpoint, Event, Registration};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::bridge::{Bridge, RECEIVES, Shape, Terms};
@@ -39,8 +40,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 const USER_TIMEOUT: Duration = Duration::from_secs(60);
 /// TCP's segments, where it does not tell.
 const EMSS: usize = 1460;
-/// Octets of the gateway's own reasons, which fit into every device's reject.
-const REASON_LEN: usize = 148;
 
 /// A connection whose legs both stand.
 #[derive(Debug)]
@@ -145,6 +144,24 @@ impl Opening<'_> {
         if is_stopped { Err(Reason::Stopped) } else { Ok(()) }
     }
 
+    /// Looks a name up. The C library has no deadline for that, so a thread waits, which has the
+    /// connection's place until it ends.
+    fn addresses(&self, name: &str, until: Instant) -> Result<Vec<SocketAddr>, Reason> {
+        if let Ok(address) = name.parse() {
+            return Ok(vec![address]);
+        }
+        let (tell, told) = mpsc::channel();
+        let (asked, place) = (name.to_owned(), Arc::clone(self.place));
+        thread::Builder::new().name("rddp-lookup".into()).spawn(move || {
+            // Nobody hears an answer that is late.
+            let _ = tell.send(asked.to_socket_addrs().map(Iterator::collect));
+            drop(place);
+        })?;
+        let left = until.saturating_duration_since(Instant::now());
+        let found = told.recv_timeout(left).map_err(|_| Reason::TooLong("looking up the host behind it"))?;
+        found.map_err(|error| Reason::Unknown { name: name.to_owned(), error })
+    }
+
     /// Waits until the device's leg stands.
     fn established(&self, endpoint: &mut Endpoint, until: Instant) -> Result<Agreed, Reason> {
         loop {
@@ -189,29 +206,34 @@ fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nonblocking(true)
 }
 
-fn addresses(name: &str) -> Result<Vec<SocketAddr>, Reason> {
-    let unknown = |error| Reason::Unknown { name: name.to_owned(), error };
-    name.to_socket_addrs().map(Iterator::collect).map_err(unknown)
-}
-
 fn nowhere(name: &str) -> Reason {
     Reason::Unknown { name: name.to_owned(), error: ErrorKind::AddrNotAvailable.into() }
 }
 
-/// Returns the octets by which the end that asked gets to know a reason: a program's own words as
-/// they are.
-fn told(reason: &Reason) -> Vec<u8> {
-    match reason {
+/// Returns the octets by which the end that asked gets to know a reason, as many as it takes: a
+/// program's own words as they are, and of this host nothing that is a stranger's business.
+fn told(reason: &Reason, max: usize) -> Vec<u8> {
+    let mut octets = match reason {
         Reason::PlainRejected { private_data }
         | Reason::Connect(ConnectFailed::Rejected { private_data }) => private_data.clone(),
-        reason => {
-            let mut text = format!("rddp gateway: {reason}");
-            while text.len() > REASON_LEN {
-                text.pop();
-            }
-            text.into_bytes()
+        reason => format!("rddp gateway: {}", said(reason)).into_bytes(),
+    };
+    octets.truncate(max);
+    octets
+}
+
+fn said(reason: &Reason) -> String {
+    let words = match reason {
+        Reason::TooLong(_) | Reason::Stopped => return reason.to_string(),
+        Reason::Device(DeviceError::PrivateData { len, max, .. }) => {
+            return format!("{len} octets of private data, and the other leg carries {max}");
         }
-    }
+        Reason::Connect(ConnectFailed::Refused { .. }) => "nothing listens at the host behind it",
+        Reason::Connect(_) | Reason::Unknown { .. } | Reason::Tcp(_) => "the host behind it is not reached",
+        Reason::Startup(_) => "the host behind it speaks no MPA",
+        _ => "it cannot serve at the moment",
+    };
+    words.to_owned()
 }
 
 /// Returns this end's part of the startup, as the end that connects to a plain host.

@@ -4,11 +4,13 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rddp_mpa::{Request, Responder, ResponderStep, RtrSet, StartupConfig, ULP_NEGOTIATES};
+use rddp_mpa::{
+    MAX_ENHANCED_PRIVATE_DATA, Request, Responder, ResponderStep, RtrSet, StartupConfig, ULP_NEGOTIATES,
+};
 use rddp_rdma::Access;
 use rddp_verbs_device::{Agreed, ConnectFailed, Device, Endpoint, Offer};
 
-use super::{Opened, Opening, Pool, REQUEST_TIME, addresses, initiator, nowhere, prepare, terms, told};
+use super::{Opened, Opening, Pool, REQUEST_TIME, initiator, nowhere, prepare, terms, told};
 use crate::bridge::Bridge;
 use crate::options::QUEUES;
 use crate::reason::Reason;
@@ -67,7 +69,7 @@ impl Opening<'_> {
     ) -> Result<(Endpoint, Agreed, Pool), Reason> {
         let until = Instant::now() + self.options.leg_time;
         let mut result = Err(nowhere(to));
-        for address in addresses(to)? {
+        for address in self.addresses(to, until)? {
             result = self.connect_to(device, address, offer, until);
             if !is_of_one_address(&result) {
                 break;
@@ -93,7 +95,10 @@ impl Opening<'_> {
 
     /// Rejects a plain host, and waits a moment for its end: what closes with octets unread resets.
     fn reject_plain(&self, tcp: &TcpStream, request: &Request, reason: &Reason) {
-        let Ok(reply) = request.reject(&responder(request, 0), &told(reason)) else { return };
+        let Ok(reply) = request.reject(&responder(request, 0), &told(reason, MAX_ENHANCED_PRIVATE_DATA))
+        else {
+            return;
+        };
         let until = Instant::now() + REJECT_TIME;
         let mut sent = self.write_all(tcp, &reply).and_then(|()| Ok(tcp.shutdown(Shutdown::Write)?));
         while sent.is_ok() && self.read_more(tcp, &mut Vec::new(), 64, until, "its end").unwrap_or(false) {

@@ -8,7 +8,7 @@ use rddp_mpa::{Framer, Initiator, InitiatorStep, Negotiated, Revision, StartupCo
 use rddp_rdma::Access;
 use rddp_verbs_device::{Asked, Endpoint, Offer};
 
-use super::{Opened, Opening, Pool, addresses, initiator, nowhere, prepare, terms, told};
+use super::{Opened, Opening, Pool, initiator, nowhere, prepare, terms, told};
 use crate::bridge::Bridge;
 use crate::reason::Reason;
 
@@ -30,7 +30,8 @@ impl Opening<'_> {
         let (tcp, negotiated, memory) = match opened {
             Ok(opened) => opened,
             Err(reason) => {
-                let _ = endpoint.reject(&told(&reason));
+                let max = endpoint.device().capabilities().max_reject_data;
+                let _ = endpoint.reject(&told(&reason, max));
                 return Err(reason);
             }
         };
@@ -51,7 +52,7 @@ impl Opening<'_> {
         let until = Instant::now() + self.options.leg_time;
         let config = initiator(asked.ord.min(endpoint.device().capabilities().max_ord));
         let mut result = Err(nowhere(to));
-        for address in addresses(to)? {
+        for address in self.addresses(to, until)? {
             result = self.ask(address, &config, &asked.private_data, until);
             // RFC 6581 §10: a peer that knows only revision 1 closes, or answers in it.
             if matches!(&result, Err(Reason::Startup(error)) if error.retry_with_revision_one()) {
