@@ -1,0 +1,209 @@
+# Cases of ./lab. Read with ".", not run.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+server_port=7471 gateway_port=7472 reverse_port=7473
+
+in_guest_with() { in_guest "$1" ". /share/lab-guest.sh; $2"; }
+
+# asks CLIENT SECONDS KEY=VALUE...: octets as the client: rddp on this host, or siw in the guest.
+asks() {
+    local client=$1 seconds=$2
+    shift 2
+    if [ "$client" = rddp ]; then
+        "$guest" host timeout -s KILL "$seconds" env "LD_LIBRARY_PATH=$SIW_LAB_SHARE/verbs" RDDP_VERBS_EXTENSIONS=on \
+            ${mpa:-} "$SIW_LAB_SHARE/octets" ask 10.77.0.2 $gateway_port "$@"
+    else
+        in_guest_with "$seconds" "/share/octets ask 10.77.0.2 $gateway_port $*"
+    fi
+}
+
+# carries CLIENT KEY=VALUE...: all octets are right.
+carries() {
+    start_clock
+    start_capture
+    : >"$work/passive"
+    asks "$1" 120 "${@:2}" >"$work/active" 2>&1
+    local status=$?
+    end_capture
+    [ $status = 0 ] && grep -q "all octets are right" "$work/active"
+}
+
+# operations: each operation and length, of each client.
+operations() {
+    local ops mpa
+    for ops in write send inval write,send,inval; do
+        wanted "siw: $ops, 1 octet to 1 MiB" && twice carries siw "ops=$ops"
+    done
+    for ops in write send inval add,swap imm write,send,inval,add,swap,imm; do
+        wanted "rddp: $ops, 1 octet to 1 MiB" && twice carries rddp "ops=$ops"
+    done
+    for mpa in RDDP_VERBS_CRC=off RDDP_VERBS_MARKERS=on RDDP_VERBS_MPA=1 RDDP_VERBS_LARGE_FPDUS=on \
+        RDDP_VERBS_PEER_TO_PEER=off RDDP_VERBS_RTR=read; do
+        wanted "rddp: write,send,inval,add,imm, $mpa" && twice carries rddp ops=write,send,inval,add,imm
+    done
+    mpa=
+    wanted "rddp: solicited Sends wake a program that sleeps through others" && {
+        in_guest_with 30 "kill_now server; start_server solicited=1" >"$work/passive" 2>&1
+        twice carries rddp ops=send,inval,imm solicited=1
+        twice carries siw ops=send,inval solicited=1
+        in_guest_with 30 "kill_now server; start_server" >"$work/passive" 2>&1
+    }
+}
+
+# refused CLIENT KIND CODE: the connection is lost, and the gateway has said why. siw says in the
+# kernel's log which Terminate has come, octets of its control word with their halves changed.
+refused() {
+    local before came=
+    start_clock
+    start_capture
+    : >"$work/passive"
+    before=$(in_guest_with 20 "wc -l </tmp/gateway; dmesg | wc -l")
+    asks "$1" 60 "wrong=$2" >"$work/active" 2>&1
+    local status=$?
+    end_capture
+    # shellcheck disable=SC2086
+    set -- "$1" "$3" $before
+    in_guest_with 20 "tail -n +$(($3 + 1)) /tmp/gateway; dmesg | tail -n +$(($4 + 1)) | grep siw" >"$work/passive"
+    [ "$1" = rddp ] || came="got TERMINATE. layer $((0x${2:3:1})), type $((0x${2:2:1})), code $((0x${2:4:2}))"
+    [ $status = 4 ] && grep -q "\"terminate\":\"$2\"" "$work/passive" && grep -qF -- "$came" "$work/passive"
+}
+
+refusals() {
+    local client
+    for client in rddp siw; do
+        wanted "$client: a Write by a wrong key is Terminate 0x1100" && twice refused $client write 0x1100
+        wanted "$client: a Read by a wrong key is Terminate 0x0102" && twice refused $client read 0x0102
+        wanted "$client: a Write by a key that it has invalidated is Terminate 0x1100" &&
+            twice refused $client inval 0x1100
+    done
+    wanted "rddp: an atomic by a wrong key is Terminate 0x0102" && twice refused rddp add 0x0102
+}
+
+# from_the_device: Debian's client on rxe0, whose plain server is rddp.
+from_the_device() {
+    local size port=$reverse_port leave_passive
+    for size in 64 4096 65000; do
+        wanted "Debian's rping -c on rxe0 with rddp ping --server, $size octets" &&
+            both host "$rddp ping --server --port $reverse_port --count 1" \
+                guest "ulimit -l unlimited; timeout 50 rping -c -V -C 20 -S $size -p $reverse_port -a 10.77.1.2" 60
+    done
+}
+
+# crowd: PAIRS clients, most of them this host's, which all are connected before the first goes on,
+# and check their octets; nothing is left of them.
+crowd() {
+    local pairs=${PAIRS:-100} clients=() failures=0 number before during after connected
+    start_clock
+    : >"$work/active"
+    rm -f "$work"/crowd.* "$work/go"
+    before=$(in_guest_with 30 "rm -f /tmp/go; idle")
+    for ((number = 0; number < pairs; number++)); do
+        if [ $((number % 20)) = 0 ]; then
+            asks siw 300 ops=write,send most=65536 wait=/tmp/go >"$work/crowd.$number" 2>&1 &
+        else
+            asks rddp 300 ops=write,send most=65536 "wait=$work/go" >"$work/crowd.$number" 2>&1 &
+        fi
+        clients+=($!)
+        # The gateway gives a leg three seconds, of an emulated processor.
+        until grep -qs . "$work/crowd.$number"; do sleep 0.05; done
+    done
+    connected=$(grep -l connected "$work"/crowd.* | wc -l)
+    during=$(in_guest_with 30 "idle; touch /tmp/go")
+    : >"$work/go"
+    for number in "${!clients[@]}"; do
+        wait "${clients[$number]}" || failures=$((failures + 1))
+    done
+    tail -qn 1 "$work"/crowd.* | sort | uniq -c >"$work/active"
+    after=$(in_guest_with 30 "idle '$before'")
+    printf '%s\n' "$before" "with $connected connections: $during" "$after" >"$work/passive"
+    [ "$connected" = "$pairs" ] && [ $failures = 0 ] && [ "$before" = "$after" ]
+}
+
+crowds() {
+    wanted "${PAIRS:-100} pairs at once" && twice crowd && sed 's/^/      /' "$work/passive"
+}
+
+# kill_one VICTIM: kills one of the three under a client that goes on until its connection is lost.
+# What was not killed notices that, holds nothing of the connection, and serves the next.
+kill_one() {
+    local victim=$1 client pause
+    : >"$work/active"
+    asks rddp 60 ops=write,send,inval,add rounds=0 >"$work/active" 2>&1 &
+    client=$!
+    until grep -q connected "$work/active"; do
+        kill -0 $client 2>/dev/null || return 1
+        sleep 0.05
+    done
+    pause=0.$((RANDOM % 10))$((RANDOM % 10))
+    if [ "$victim" = client ]; then
+        sleep $pause
+        # The client is a child of nsenter and timeout, which hand on no KILL.
+        pkill_child $client
+    else
+        in_guest_with 30 "sleep $pause; kill_now $victim; start_$victim" >>"$work/passive" 2>&1 || return 1
+    fi
+    wait $client
+    local status=$?
+    echo "$victim after $pause s: status $status, $(tail -n 1 "$work/active")" >>"$work/killed"
+    # 4: lost; 137: killed.
+    case $victim:$status in
+    client:137 | gateway:4 | server:4) ;;
+    *) return 1 ;;
+    esac
+}
+
+# pkill_child PROCESS: kills octets below a process that this script started.
+pkill_child() {
+    local child
+    for child in $(pgrep -P "$1"); do
+        pkill_child "$child"
+        kill -KILL "$child" 2>/dev/null
+    done
+    kill -KILL "$1" 2>/dev/null
+}
+
+# killed VICTIM TIMES
+killed() {
+    local time before after
+    start_clock
+    : >"$work/passive"
+    : >"$work/killed"
+    before=$(in_guest_with 30 idle)
+    for ((time = 0; time < $2; time++)); do
+        kill_one "$1" || { cat "$work/killed" >>"$work/active"; return 1; }
+    done
+    after=$(in_guest_with 30 "idle '$before'")
+    printf '%s\n%s\n' "$before" "$after" >>"$work/passive"
+    [ "$before" = "$after" ] && carries rddp ops=write,send
+}
+
+kills() {
+    local victim
+    for victim in client gateway server; do
+        wanted "the $victim is killed ${KILLS:-5} times" && twice killed $victim "${KILLS:-5}"
+    done
+}
+
+# stopped: SIGTERM while a client is at work.
+stopped() {
+    start_clock
+    : >"$work/passive"
+    : >"$work/active"
+    asks rddp 60 ops=write,send rounds=0 >"$work/active" 2>&1 &
+    local client=$! status
+    until grep -q connected "$work/active"; do
+        kill -0 $client 2>/dev/null || return 1
+        sleep 0.05
+    done
+    in_guest_with 30 "kill \$(cat /tmp/gateway.pid); status" >"$work/passive" 2>&1
+    wait $client
+    status=$?
+    in_guest_with 30 "start_gateway"
+    [ $status = 4 ] && grep -q "the gateway stops" "$work/passive" && grep -q "status 0" "$work/passive"
+}
+
+ends() {
+    wanted "SIGTERM ends the connections, and the gateway with status 0" && twice stopped
+    [ "$mode" = list ] || in_guest_with 30 "kill \$(cat /tmp/gateway.pid); kill_now server; status" >/dev/null
+    nothing_leaked
+}

@@ -1,0 +1,77 @@
+# The guest of ./lab: the gateway, and the program behind it. Read with ".", by busybox.
+# shellcheck shell=dash
+
+ulimit -l unlimited
+
+# The program's port at rxe0, and that of the gateway.
+server_port=7471
+gateway_port=7472
+# Programs behind the device come to the gateway here, and go on to rddp ping on the host.
+reverse_port=7473
+
+# until_says FILE WORD: waits until a program has said that it listens.
+until_says() {
+    local tenth=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        tenth=$((tenth + 1))
+        [ $tenth -lt 100 ] || { cat "$1"; return 1; }
+        sleep 0.1
+    done
+}
+
+start_server() {
+    : >/tmp/server
+    /share/octets serve 10.77.1.2 $server_port ${1:-} >/tmp/server 2>&1 &
+    echo $! >/tmp/server.pid
+    until_says /tmp/server listening
+}
+
+start_gateway() {
+    : >/tmp/gateway
+    rm -f /tmp/gateway.status
+    (
+        /share/rddp gateway --listen 10.77.0.2:$gateway_port --to rxe0/10.77.1.2:$server_port \
+            --listen rxe0/10.77.1.2:$reverse_port --to 10.77.0.1:$reverse_port --json &
+        echo $! >/tmp/gateway.pid
+        wait $!
+        echo $? >/tmp/gateway.status
+    ) >/tmp/gateway 2>&1 &
+    until_says /tmp/gateway '"device":"rxe0"'
+}
+
+start_all() { start_server && start_gateway; }
+
+# kill_now NAME: kills the program, and waits until it is gone.
+kill_now() {
+    local pid
+    pid=$(cat "/tmp/$1.pid")
+    kill -9 "$pid"
+    while [ -e "/proc/$pid" ]; do sleep 0.05; done
+}
+
+# status: waits until the gateway has ended, and prints what it has said last, and its status.
+status() {
+    local tenth=0
+    until [ -s /tmp/gateway.status ]; do
+        tenth=$((tenth + 1))
+        [ $tenth -lt 150 ] || { echo "the gateway goes on"; return 1; }
+        sleep 0.1
+    done
+    tail -n 3 /tmp/gateway
+    echo "status $(cat /tmp/gateway.status)"
+}
+
+# idle [HELD]: prints what gateway and server hold: descriptors, and objects of devices. Where it is
+# said what that has to be, waits until it is, for ten seconds.
+idle() {
+    local tenth=0 held
+    while :; do
+        held=$(rdma resource show | grep rxe0; for name in gateway server; do
+            echo "$name: $(ls "/proc/$(cat /tmp/$name.pid)/fd" | wc -l)"
+        done)
+        tenth=$((tenth + 1))
+        [ -n "${1:-}" ] && [ "$held" != "$1" ] && [ $tenth -lt 100 ] || break
+        sleep 0.1
+    done
+    echo "$held"
+}
