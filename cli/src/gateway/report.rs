@@ -154,3 +154,16 @@ impl Report {
 fn name(peer: Option<SocketAddr>) -> String {
     peer.map_or_else(|| "a peer".to_owned(), |peer| addr::plain(peer).to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_kind_of_refusal_one_line_stands_for_all_of_its_time() {
+        let report = Report::new(false);
+        let refusals = [Reason::TooLong("a"), Reason::TooLong("b"), Reason::Stopped, Reason::TooLong("c")];
+        let due = refusals.map(|reason| report.due(&reason).is_some());
+        assert_eq!(due, [true, false, true, false]);
+    }
+}
