@@ -35,9 +35,11 @@ mod service;
 mod stream;
 mod sys;
 mod watch;
+mod watcher;
 
 pub use endpoint::{Endpoint, EndpointConfig};
 pub use listener::SdpListener;
 pub use registration::{Lease, RegistrationCounters, Registry, Scheme};
 pub use stream::{SdpDevice, SdpStream};
 pub use sys::ProgramMemory;
+pub use watcher::Watcher;

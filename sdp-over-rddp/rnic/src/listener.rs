@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ pub struct SdpListener {
     /// Rung when one of `children` is established, or over.
     bell: Arc<Bell>,
     children: Mutex<Vec<Child>>,
+    is_stopped: AtomicBool,
 }
 
 /// A connection that the peer has said nothing on yet.
@@ -36,7 +38,13 @@ struct Child {
 
 impl SdpListener {
     pub(crate) fn new(listener: Listener, device: SdpDevice) -> io::Result<Self> {
-        Ok(SdpListener { listener, device, bell: Arc::new(Bell::new()?), children: Mutex::default() })
+        Ok(SdpListener {
+            listener,
+            device,
+            bell: Arc::new(Bell::new()?),
+            children: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
+        })
     }
 
     /// Returns the address.
@@ -51,10 +59,15 @@ impl SdpListener {
     /// Hello are rejected, and not seen.
     ///
     /// # Errors
-    /// The device cannot go on.
+    /// The device cannot go on, or the listener was [stopped](Self::stop) (`Interrupted`).
     pub fn accept(&self) -> io::Result<SdpStream> {
         loop {
             self.bell.silence();
+            if self.is_stopped.load(Ordering::SeqCst) {
+                // For other threads that sleep here.
+                self.bell.ring();
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             if let Some(stream) = self.established() {
                 return Ok(stream);
             }
@@ -64,6 +77,12 @@ impl SdpListener {
                 self.wait()?;
             }
         }
+    }
+
+    /// Ends all calls of [`accept`](Self::accept), those that sleep and those to come.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        self.bell.ring();
     }
 
     /// Takes the oldest connection that is established, and drops those that are over.

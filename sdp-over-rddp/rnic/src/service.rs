@@ -22,6 +22,9 @@ use crate::stream::Shared;
 /// Time without a call after which a stream is watched.
 const MOMENT: Duration = Duration::from_millis(10);
 
+/// Time between two looks at what peers' hosts have.
+const TO_LOOK: Duration = Duration::from_millis(1);
+
 /// The service of a device.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -99,6 +102,20 @@ impl Service {
         self.streams().is_running
     }
 
+    /// Waits until the peers' hosts have all that the streams have to send which their programs
+    /// have closed, at most for this time.
+    pub(crate) fn finish(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            let waits = |watched: &Watched| watched.stream.is_closed() && !watched.stream.has_said_all();
+            if !self.streams().by_cq.values().any(waits) {
+                return;
+            }
+            // An acknowledgement is no event.
+            std::thread::sleep(TO_LOOK);
+        }
+    }
+
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,7 +174,8 @@ impl Watched {
         let is_used = std::mem::replace(&mut self.calls, total) != total;
         let deadline = self.stream.drive();
         self.due_at = deadline.map(|left| now + left);
-        if is_used {
+        // What a watcher is to be told is told at once.
+        if is_used && !self.stream.has_watcher() {
             let soon = now + MOMENT;
             self.due_at = Some(self.due_at.map_or(soon, |at| at.min(soon)));
         } else {
@@ -191,6 +209,11 @@ impl Calls {
             self.watch.store(WATCHED, Ordering::SeqCst);
         }
         are_inside
+    }
+
+    /// Has the thread look at the stream: a call has left something to do that has a time.
+    pub(crate) fn tell(&self) {
+        self.watch.store(TOLD, Ordering::SeqCst);
     }
 
     /// Returns whether the last call has told that it left, which is looked at once.

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{
@@ -17,6 +17,7 @@ use rddp_sdp::wire::Hello;
 use crate::bell::Bell;
 use crate::listener::SdpListener;
 use crate::service::{Calls, Service};
+use crate::watcher::Watcher;
 use crate::{Endpoint, EndpointConfig, ProgramMemory, Registry, Scheme};
 
 /// A device with what its SDP sockets share: a protection domain and a registry.
@@ -82,6 +83,12 @@ impl SdpDevice {
         self.service.is_running()
     }
 
+    /// Waits until the peers' hosts have all that was sent by streams which are dropped, at most
+    /// for this time: a process that ends takes them with it.
+    pub fn finish(&self, limit: Duration) {
+        self.service.finish(limit);
+    }
+
     /// Connects to a listener of SDP.
     ///
     /// # Errors
@@ -125,14 +132,14 @@ impl SdpDevice {
 /// A connected socket. Its calls sleep; one thread can read while another writes.
 #[derive(Debug)]
 pub struct SdpStream {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// State of a stream that its calls and the service share.
 pub(crate) struct Shared {
     socket: Mutex<Socket<Endpoint>>,
     cq: CompletionQueue,
-    service: Arc<Service>,
+    pub(crate) service: Arc<Service>,
     calls: Calls,
     /// The program has dropped the stream.
     is_closed: AtomicBool,
@@ -141,9 +148,10 @@ pub(crate) struct Shared {
     linger: Mutex<Option<Duration>>,
     /// Counts what calls have done that others may wait for.
     changes: AtomicU64,
-    delivered: AtomicU64,
+    pub(crate) delivered: AtomicU64,
     began: Instant,
     registry: Arc<Registry>,
+    pub(crate) watcher: OnceLock<Arc<dyn Watcher>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -171,6 +179,7 @@ impl SdpStream {
             delivered: AtomicU64::new(0),
             began: Instant::now(),
             registry: device.registry.clone(),
+            watcher: OnceLock::new(),
         });
         shared.progress(&mut shared.lock());
         device.service.add(&shared)?;
@@ -281,23 +290,23 @@ impl SdpStream {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Socket<Endpoint>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Socket<Endpoint>> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the socket and tells it the time, from which its limits count for what begins now.
-    fn lock_now(&self) -> MutexGuard<'_, Socket<Endpoint>> {
+    pub(crate) fn lock_now(&self) -> MutexGuard<'_, Socket<Endpoint>> {
         let mut socket = self.lock();
         self.progress(&mut socket);
         socket
     }
 
-    fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.cq.wake();
     }
 
-    fn progress(&self, socket: &mut Socket<Endpoint>) {
+    pub(crate) fn progress(&self, socket: &mut Socket<Endpoint>) {
         if socket.progress(self.began.elapsed()) {
             self.changed();
         }
@@ -307,6 +316,13 @@ impl Shared {
                 bell.ring();
             }
         }
+        if let Some(watcher) = self.watcher.get() {
+            watcher.now(socket.ready());
+        }
+    }
+
+    pub(crate) fn has_watcher(&self) -> bool {
+        self.watcher.get().is_some()
     }
 
     /// Carries an operation out and sleeps until it has ended.
@@ -354,6 +370,10 @@ impl Shared {
 
     pub(crate) fn is_over(&self) -> bool {
         self.lock().is_over()
+    }
+
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.lock().has_said_all()
     }
 
     fn linger(&self) -> MutexGuard<'_, Option<Duration>> {
@@ -434,7 +454,7 @@ impl Write for SdpStream {
     }
 }
 
-fn outcome(ended: Ended) -> io::Result<usize> {
+pub(crate) fn outcome(ended: Ended) -> io::Result<usize> {
     match ended.error {
         Some(error) if ended.octets == 0 => Err(io_error(error)),
         _ => Ok(ended.octets),

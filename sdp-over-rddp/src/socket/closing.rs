@@ -96,6 +96,13 @@ impl<T: Transport> Socket<T> {
         }
     }
 
+    /// Returns whether the peer's host has all that this end sends, its end too, or will have no
+    /// more of it.
+    pub fn has_said_all(&mut self) -> bool {
+        let is_sent = self.closing.sent && self.transport.is_idle() && self.transport.is_delivered();
+        self.over.is_some() || is_sent
+    }
+
     pub(super) fn send_refused(&self) -> Option<Error> {
         self.over.or(self.closing.shut_down.then_some(Error::Closed))
     }

@@ -21,6 +21,7 @@ mod config;
 mod escape;
 mod modes;
 mod operation;
+mod ready;
 mod receiving;
 mod sending;
 mod sinks;
@@ -32,6 +33,7 @@ use std::collections::VecDeque;
 
 pub use config::{Config, Times};
 pub use operation::{Ended, Error, OperationId, Options};
+pub use ready::Ready;
 pub use startup::{Agreed, Role, answer, answered, hello};
 
 use crate::machine::{self, Core, Machine, Tables};
