@@ -9,7 +9,7 @@ use rddp_stream::{Errno, lent};
 use rddp_switch::gate;
 use rddp_switch::table;
 
-use crate::hook::{answer, beside, refused, returned};
+use crate::hook::{answer, beside, returned};
 
 /// Stands before the C library's `bind`.
 ///
@@ -31,11 +31,64 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if let Some(refusal) = refused(|| gate::listen(fd)) {
-        return refusal;
+    if let Some(result) = answer(|| gate::listen(fd, backlog).map(|()| 0)) {
+        return result;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::listen(fd, backlog) }
+}
+
+/// Stands before the C library's `getsockname`.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if table::entry(fd).is_some()
+        // SAFETY: the program's pointers, as `getsockname` takes them.
+        && let Some(result) = answer(|| unsafe { give_name(gate::name(fd, false)?, addr, len) })
+    {
+        return result;
+    }
+    // SAFETY: the program's own arguments, passed on unchanged.
+    unsafe { real::getsockname(fd, addr, len) }
+}
+
+/// Stands before the C library's `getpeername`.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if table::entry(fd).is_some()
+        // SAFETY: the program's pointers, as `getpeername` takes them.
+        && let Some(result) = answer(|| unsafe { give_name(gate::name(fd, true)?, addr, len) })
+    {
+        return result;
+    }
+    // SAFETY: the program's own arguments, passed on unchanged.
+    unsafe { real::getpeername(fd, addr, len) }
+}
+
+/// Writes as much of an address as the program has room for, and its length.
+///
+/// # Safety
+///
+/// `len` is null or points to the room at `addr`.
+pub(crate) unsafe fn give_name(
+    name: std::net::SocketAddr,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Result<c_int, Errno> {
+    let name = real::Address::of(name);
+    // SAFETY: the program's room and its length; `give` fails where no memory is.
+    unsafe {
+        give(name.octets(), addr.cast(), len)?;
+        lent::put(len, name.octets().len() as socklen_t)?;
+    }
+    Ok(0)
 }
 
 /// Stands before the C library's `shutdown`.
@@ -74,6 +127,9 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
 pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     answer(|| {
         let connecting = gate::connect(fd, || real::address_of(addr, len)).ours()?;
+        if let Some(result) = connecting.connects() {
+            return result.map(|()| 0);
+        }
         // SAFETY: the program's own arguments, passed on unchanged.
         let result = unsafe { real::connect(fd, addr, len) };
         connecting.connected(if result == 0 { Ok(()) } else { Err(Errno::last()) }).map(|()| 0)

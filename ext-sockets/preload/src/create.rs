@@ -6,9 +6,10 @@ use libc::{mode_t, sockaddr, socklen_t};
 use rddp_es_api::exs;
 use rddp_real::{self as real, hidden};
 use rddp_stream::{Errno, SameErrno};
-use rddp_switch::{gate, sdp};
+use rddp_switch::{gate, sdp, table};
 
-use crate::hook::{beside, fail, refused, with_room};
+use crate::control::give_name;
+use crate::hook::{answer, beside, fail, refused, with_room};
 
 hooks! {
     new fn __open_2(path: *const c_char, flags: c_int) -> c_int;
@@ -110,6 +111,33 @@ pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
     result
 }
 
+/// Accepts a connection to a listener of a device; `None` for any other descriptor.
+///
+/// # Safety
+///
+/// As for `accept`.
+#[inline]
+unsafe fn accept_on_device(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Option<c_int> {
+    table::entry(fd)?;
+    answer(|| {
+        let (accepted, peer) = gate::accept_on_device(fd, flags)?;
+        if let Some(peer) = peer.filter(|_| !addr.is_null()) {
+            // The kernel closes the connection in such a case, too.
+            // SAFETY: the program's pointers, as `accept` takes them.
+            unsafe { give_name(peer, addr, len) }.inspect_err(|_| {
+                gate::closing(accepted);
+                real::close_number(accepted);
+            })?;
+        }
+        Ok(accepted)
+    })
+}
+
 /// Stands before the C library's `accept`.
 ///
 /// # Safety
@@ -117,6 +145,10 @@ pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the program's pointers, as C's function of this name takes them.
+    if let Some(result) = unsafe { accept_on_device(fd, addr, len, 0) } {
+        return result;
+    }
     if let Some(refusal) = refused(|| gate::accepting(fd)) {
         return refusal;
     }
@@ -135,6 +167,10 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the program's pointers, as C's function of this name takes them.
+    if let Some(result) = unsafe { accept_on_device(fd, addr, len, flags) } {
+        return result;
+    }
     if let Some(refusal) = refused(|| gate::accepting(fd)) {
         return refusal;
     }

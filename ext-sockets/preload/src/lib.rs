@@ -11,9 +11,9 @@
 //! linked statically, programs that make system calls themselves (Go), `io_uring`, and libraries
 //! that are loaded with `RTLD_DEEPBIND`.
 //!
-//! Functions that need no code of ours are not here: `getsockname`, `getpeername`, `fstat`,
-//! `isatty`, `lseek`, `mmap`, `pread` and `pwrite` answer for a framed socket what they answer for
-//! any; `fork` and `vfork` are noticed otherwise (`rddp_switch::process`).
+//! Functions that need no code of ours are not here: `fstat`, `isatty`, `lseek`, `mmap`, `pread`
+//! and `pwrite` answer for a framed socket what they answer for any; `fork` and `vfork` are noticed
+//! otherwise (`rddp_switch::process`).
 //!
 //! # Safety
 //!

@@ -29,6 +29,21 @@ pub struct Address {
 }
 
 impl Address {
+    /// Makes C's form of an address.
+    pub fn of(addr: SocketAddr) -> Self {
+        let addr = socket2::SockAddr::from(addr);
+        let mut octets = [0; LONGEST];
+        let len = LONGEST.min(addr.len() as usize);
+        // SAFETY: an address has as many octets as it says, all of which it has set.
+        octets[..len].copy_from_slice(unsafe { std::slice::from_raw_parts(addr.as_ptr().cast(), len) });
+        Address { octets, len: len as socklen_t }
+    }
+
+    /// Returns the octets of it.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..self.len as usize]
+    }
+
     /// Returns pointer and length, for a call of C's.
     pub fn as_c(&self) -> (*const sockaddr, socklen_t) {
         (self.octets.as_ptr().cast(), self.len)
@@ -107,19 +122,16 @@ pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), Errno> {
 /// Returns the address that a socket is bound to; `None` for another family. Leaves errno as it
 /// was.
 pub fn local_address(fd: c_int) -> Option<SocketAddr> {
-    name_by(fd, libc::getsockname)
+    name_by(fd, super::getsockname)
 }
 
 /// Returns the address that a socket is connected to; `None` for one that is not connected, or of
 /// another family. Leaves errno as it was.
 pub fn peer_address(fd: c_int) -> Option<SocketAddr> {
-    name_by(fd, libc::getpeername)
+    name_by(fd, super::getpeername)
 }
 
-fn name_by(
-    fd: c_int,
-    ask: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
-) -> Option<SocketAddr> {
+fn name_by(fd: c_int, ask: unsafe fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) -> Option<SocketAddr> {
     let mut octets = [0u8; LONGEST];
     let mut len = LONGEST as socklen_t;
     let _same = SameErrno::here();

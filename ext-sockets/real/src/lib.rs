@@ -17,6 +17,7 @@ mod epoll;
 mod forks;
 pub mod hidden;
 mod list;
+mod pair;
 mod process;
 mod signals;
 mod tcp;
@@ -31,6 +32,10 @@ pub use calls::calls;
 pub use epoll::{Wanted, control, new_set, wait_for_set};
 pub use forks::{Forking, Lockable, is_only_thread};
 pub use list::*;
+pub use pair::{
+    give_token, option, pair, put_under, read_at, seek, set_close_on_exec, set_nonblocking, shut, sleep_for,
+    take_token, try_option,
+};
 pub use process::{
     after_fork, around_fork, at_exit, claim_memory, is_copied_memory, program_name, secure_variable,
     to_syslog, user_id,

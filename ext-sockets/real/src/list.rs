@@ -102,6 +102,8 @@ real! {
     fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
     fn shutdown(fd: c_int, how: c_int) -> c_int;
+    fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
 
     fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t;
     fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;

@@ -8,6 +8,7 @@ use rddp_policy::{NO_THRESHOLD, Thresholds};
 use rddp_real as real;
 use rddp_stream::{Copies, SdpMode, SdpOptions, State};
 
+use crate::kinds::device;
 use crate::{journal, switch};
 
 /// The variable that holds the least call to send that is advertised: octets, `all` or `none`.
@@ -26,6 +27,8 @@ pub const MODE: &str = "RDDP_SDP_MODE";
 /// The variable that has sends without credits wait, if it is `0`, in place of leaving their octets
 /// where short messages are joined.
 pub const JOINS: &str = "RDDP_SDP_JOINS";
+/// The variable that names the RDMA device for sockets that a policy gives SDP.
+pub const DEVICE: &str = "RDDP_SDP_DEVICE";
 /// The variable that turns the families 27 and 28 of `socket` off, if it is `0`.
 pub const FAMILIES: &str = "RDDP_SDP_FAMILIES";
 
@@ -210,6 +213,7 @@ pub fn load() {
     IS_BCOPY.store(bcopy == Some(1), Ordering::Relaxed);
     JOINS_MESSAGES.store(joins != Some(0), Ordering::Relaxed);
     HAS_FAMILIES.store(families != Some(0), Ordering::Relaxed);
+    device::load();
 }
 
 fn bufs(word: &str) -> Option<u32> {

@@ -20,6 +20,7 @@ use rddp_real::{self as real, state_of_tcp};
 use rddp_stream::Errno;
 
 use crate::journal::{self, Level};
+use crate::kinds::device;
 use crate::plain_peers;
 use crate::socket::{self, KindId, Mode, SavedOptions, Settings};
 use crate::trace;
@@ -205,6 +206,35 @@ pub(crate) fn tell_plain(peer: SocketAddr, has_rejected: bool) {
     say(if is_told { Level::Call } else { Level::Warning }, format_args!("connect {peer}: the peer {what}"));
 }
 
+/// Logs that a device cannot be used. As [`tell_plain_server`], a process logs it as an error once.
+pub(crate) fn tell_device(name: &str, why: &impl std::fmt::Display) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    say(error_once(&TOLD), format_args!("SDP on device {name}: {why}; try: rddp doctor (reported once)"));
+}
+
+/// Logs that a connection goes by a device.
+pub(crate) fn tell_on_device(call: &str, peer: SocketAddr, name: &str) {
+    say(Level::Call, format_args!("{call} {peer}: SDP on device {name}"));
+}
+
+/// Logs that a child of `fork` uses a socket of its parent's that a device has. As
+/// [`tell_plain_server`], a process logs it as an error once.
+pub(crate) fn tell_inherited() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    say(
+        error_once(&TOLD),
+        format_args!(
+            "a socket of SDP on a device is of no use to a child of the process that made it; try: a policy \
+             that leaves this server in TCP (reported once)"
+        ),
+    );
+}
+
+/// Logs that a server is not reached by the device, and that the socket goes on in plain TCP.
+pub(crate) fn tell_device_plain(peer: SocketAddr, name: &str) {
+    say(Level::Warning, format_args!("connect {peer}: not by device {name}; connected in plain TCP"));
+}
+
 /// Logs why a startup has failed where plain TCP is not allowed.
 pub(crate) fn tell_failed(why: impl std::fmt::Display) {
     say(Level::Warning, format_args!("{why}"));
@@ -338,6 +368,10 @@ impl Verdict {
     fn word(&self) -> &'static str {
         match self {
             Verdict::Plain => "plain TCP",
+            Verdict::Switched { kind: KindId::Device, plain_allowed: true } => {
+                "SDP on a device, or else plain TCP"
+            }
+            Verdict::Switched { kind: KindId::Device, .. } => "SDP on a device",
             Verdict::Switched { kind: KindId::Sdp, plain_allowed: true } => "SDP, or else plain TCP",
             Verdict::Switched { kind: KindId::Sdp, .. } => "SDP",
             Verdict::Switched { plain_allowed: true, .. } => "DDPMODE, or else plain TCP",
@@ -391,7 +425,10 @@ impl Switch {
             Family::Tcp => (KindId::Plain, true),
             Family::Ddp => (KindId::Framed, false),
             Family::Both => (KindId::Framed, true),
+            Family::Sdp if device::is_asked() => (KindId::Device, false),
             Family::Sdp => (KindId::Sdp, false),
+            // One number cannot stand for a listener of a device and one of TCP.
+            Family::SdpOrTcp if device::is_asked() && side == Side::Client => (KindId::Device, true),
             Family::SdpOrTcp => (KindId::Sdp, true),
         };
         let (level, remark, verdict) = match (kind, plain_allowed) {

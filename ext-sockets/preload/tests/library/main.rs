@@ -9,6 +9,7 @@ mod cancelled;
 mod closing;
 mod connects;
 mod cost;
+mod device;
 mod differential;
 mod early;
 mod edges;

@@ -72,6 +72,7 @@ static void settings(int fd) {
     char info[256];
     socklen_t len = sizeof value, all = sizeof info;
     OK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &len)), OK(getsockopt(fd, IPPROTO_TCP, 11, info, &all));
+    MAY(getpeername(fd, (void *)info, &all));
     value = 1;
     OK(setsockopt(fd, IPPROTO_TCP, 1, &value, sizeof value));
     MAY(ioctl(fd, FIONREAD, &value)), MAY(ioctl(fd, TIOCOUTQ, &value));

@@ -143,7 +143,7 @@ fn check_by<T>(at: *const T, count: usize, work: Work) -> Result<(), Errno> {
 
 /// Copies `from` to the beginning of `to`, up to a page that is not mapped. Returns the number of
 /// octets.
-pub(crate) fn fill(to: &mut [u8], from: &[u8]) -> usize {
+pub fn fill(to: &mut [u8], from: &[u8]) -> usize {
     let (to, from) = (&mut to[..from.len()], from);
     // SAFETY: `to` is borrowed alone, and stands for memory of the program that may not be mapped.
     if unsafe { copy_in(to.as_mut_ptr(), from) }.is_ok() {
@@ -157,7 +157,7 @@ pub(crate) fn fill(to: &mut [u8], from: &[u8]) -> usize {
 
 /// Copies the beginning of `from`, up to a page that is not mapped, to `to`. Returns the number of
 /// octets.
-pub(crate) fn read(from: &[u8], to: &mut [u8]) -> usize {
+pub fn read(from: &[u8], to: &mut [u8]) -> usize {
     // SAFETY: `from` is borrowed, and stands for memory of the program that may not be mapped.
     if unsafe { copy_out(from.as_ptr(), &mut to[..from.len()]) }.is_ok() {
         return from.len();
@@ -178,7 +178,7 @@ pub(crate) fn readable(octets: &[u8]) -> usize {
 
 /// Returns whether memory can be written. An octet of each page gets its own value.
 #[inline]
-pub(crate) fn is_writable(room: &mut [u8]) -> bool {
+pub fn is_writable(room: &mut [u8]) -> bool {
     let (at, len) = (room.as_mut_ptr(), room.len());
     // SAFETY: `write_pages` writes inside the slice, which is borrowed alone, and may be broken off
     // at any octet.

@@ -135,15 +135,49 @@ pub fn kernel_address(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Optio
     if is_sdp { real::address_in_kernels_family(addr, len, sdp::kernels) } else { None }
 }
 
-/// Prepares for `listen`; returns the error if the policy refuses it.
+/// Prepares for `listen`, or makes it.
+///
+/// # Errors
+/// [`Errno::PLAIN`]: the call goes to the C library. Else the policy refuses it, or the socket's
+/// kind.
 #[inline]
-pub fn listen(fd: c_int) -> Result<(), Errno> {
+pub fn listen(fd: c_int, backlog: c_int) -> Result<(), Errno> {
     if switch::is_on()
         && let Some(addr) = real::local_address(fd)
     {
-        return switch::apply(fd, Side::Server, addr);
+        switch::apply(fd, Side::Server, addr)?;
     }
-    Ok(())
+    of_device(fd)?.listens(backlog)
+}
+
+/// Makes `accept4` on a listener of a device; returns the number of the connection, and the peer's
+/// address.
+///
+/// # Errors
+/// [`Errno::PLAIN`]: the call goes to the C library. Else as of that.
+#[inline]
+pub fn accept_on_device(listener: c_int, flags: c_int) -> Result<(c_int, Option<SocketAddr>), Errno> {
+    of_device(listener)?.accepts(flags)
+}
+
+/// Returns the address of this end of a socket, or the peer's.
+///
+/// # Errors
+/// [`Errno::PLAIN`]: the kernel knows it. ENOTCONN: there is no peer.
+#[inline]
+pub fn name(fd: c_int, of_peer: bool) -> Result<SocketAddr, Errno> {
+    let (local, peer) = of_device(fd)?.names().ok_or(Errno::PLAIN)?;
+    if of_peer { peer.ok_or(Errno(libc::ENOTCONN)) } else { local.ok_or(Errno::PLAIN) }
+}
+
+/// Returns the socket under `fd`, if its descriptor is not the kernel's TCP socket.
+#[inline]
+fn of_device(fd: c_int) -> Result<Ours, Errno> {
+    if table::entry(fd).is_none() {
+        return Err(Errno::PLAIN);
+    }
+    let held = socket::hold(fd).filter(|held| held.kind() == KindId::Device).ok_or(Errno::PLAIN)?;
+    Ok(Ours::new(held, fd))
 }
 
 /// Prepares for `accept` on `listener`, which may sleep; returns its error if a signal came first.

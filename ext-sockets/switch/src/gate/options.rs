@@ -31,7 +31,10 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
         return Some(Ok(()));
     }
     match care(&ours, &settings, level, name) {
-        Care::Kernel => None,
+        Care::Kernel => {
+            drop(settings);
+            Some(real::try_option(ours.kernels()?, level, name, octets))
+        }
         Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| ours.apply(&settings))),
         Care::KernelTells | Care::Nobody => Some(Err(Errno(libc::ENOPROTOOPT))),
     }
@@ -57,7 +60,7 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, Errn
         return Some(Ok(value));
     }
     match care(&ours, &settings, level, name) {
-        Care::Kernel | Care::KernelTells => None,
+        Care::Kernel | Care::KernelTells => Some(real::option(ours.kernels()?, level, name)),
         Care::Ours => Some(settings.saved.get(level, name)),
         Care::Nobody => Some(Err(Errno(libc::ENOPROTOOPT))),
     }
@@ -132,7 +135,7 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, Errno> {
 
 /// Returns whether the socket speaks SDP, or will when it is connected.
 fn held_speaks_sdp(ours: &Ours) -> bool {
-    ours.held().kind() == KindId::Sdp && ours.held().is_in_ddpmode()
+    matches!(ours.held().kind(), KindId::Sdp | KindId::Device) && ours.held().is_in_ddpmode()
 }
 
 fn adopt(fd: c_int) -> Result<Held, Errno> {

@@ -7,7 +7,7 @@ use rddp_real as real;
 use rddp_stream::{self as stream, SameErrno};
 
 use super::kind::Ours;
-use super::{linger, raw, received};
+use super::{device, linger, raw, received};
 use crate::socket::{self, Held};
 use crate::{exit, table, wait};
 
@@ -46,6 +46,8 @@ pub fn exiting() {
     if !socket::were_any() || stream::is_confined() {
         return;
     }
+    // While its threads may still use their own sockets.
+    device::finish();
     exit::begin();
     socket::await_calls();
     let (open, instead): (Vec<c_int>, _) = (table::within(0, c_int::MAX).collect(), real::silent_number());

@@ -8,7 +8,7 @@ use rddp_real as real;
 use rddp_stream::{self as stream, Base, Calls, Errno, Found, Known, Process, SameErrno, State};
 
 use super::kind::Ours;
-use super::{linger, raw, store, unsettled};
+use super::{device, linger, raw, store, unsettled};
 use crate::sdp::SdpSettings;
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{exit, process, switch, table, wait};
@@ -93,6 +93,7 @@ const FAILURES: [Errno; 4] =
 pub fn after_fork() {
     after(join_as_child);
     raw::after_fork();
+    device::after_fork();
 }
 
 /// Takes in the child of a `fork` by the bare system call, which its parent could not prepare for.

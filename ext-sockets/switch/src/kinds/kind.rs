@@ -14,6 +14,7 @@ use rddp_rnic::KernelCounts;
 use rddp_stream::sdp::Messages;
 use rddp_stream::{Errno, Octets, SdpInfo, Sends};
 
+use super::device::Device;
 use super::framed::Framed;
 use super::plain::Plain;
 use super::raw::Raw;
@@ -140,6 +141,17 @@ pub trait SocketKind: Begin + Readiness + Close {
         Value::octets(&[])
     }
 
+    /// Returns another socket of the kernel's that has the options which are the kernel's; `None`:
+    /// the one that the program names.
+    fn kernels(&self) -> Option<c_int> {
+        None
+    }
+
+    /// Returns the addresses of this end and of the peer, where the kernel's socket has others.
+    fn names(&self) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
+        None
+    }
+
     /// Returns what `SO_ERROR` answers; `None` when the kernel is to be asked.
     fn take_error(&self) -> Option<Errno> {
         None
@@ -154,6 +166,28 @@ pub trait Begin {
     /// The error that prevents it.
     fn connecting(&self, _to: Option<SocketAddr>) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// Makes the `connect` itself, to the address that [`connecting`](Self::connecting) was given;
+    /// `None`: the C library makes it. [`Errno::PLAIN`]: so it does, and the socket is plain.
+    fn connects(&self) -> Option<Result<(), Errno>> {
+        None
+    }
+
+    /// Makes `listen`.
+    ///
+    /// # Errors
+    /// As of the C library's.
+    fn listens(&self, _backlog: c_int) -> Result<(), Errno> {
+        Err(Errno::PLAIN)
+    }
+
+    /// Makes `accept4`: returns the number of the connection, and the peer's address.
+    ///
+    /// # Errors
+    /// As of the C library's.
+    fn accepts(&self, _flags: c_int) -> Result<(c_int, Option<SocketAddr>), Errno> {
+        Err(Errno::PLAIN)
     }
 
     /// Goes on after the C library's `connect`, which had this result.
@@ -330,6 +364,8 @@ pub enum Ours {
     Sdp(Framed<Messages>),
     /// RDMA operations.
     Raw(Raw),
+    /// A byte stream of SDP over a device.
+    Device(Device),
     /// A kind of tests.
     #[cfg(test)]
     Fake(super::fake::Fake),
@@ -350,6 +386,7 @@ impl Ours {
             KindId::Framed => Ours::Framed(Framed::new(held, fd)),
             KindId::Sdp => Ours::Sdp(Framed::new(held, fd)),
             KindId::Raw => Ours::Raw(Raw { held, fd }),
+            KindId::Device => Ours::Device(Device { held, fd }),
             #[cfg(test)]
             KindId::Fake => Ours::Fake(super::fake::Fake::new(held, fd)),
         }
@@ -366,6 +403,7 @@ impl Deref for Ours {
             Ours::Framed(framed) => framed,
             Ours::Sdp(framed) => framed,
             Ours::Raw(raw) => raw,
+            Ours::Device(device) => device,
             #[cfg(test)]
             Ours::Fake(fake) => fake,
         }
@@ -394,6 +432,7 @@ fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
         KindId::Framed => Framed::admit(held, fd).map(Ours::Framed),
         KindId::Sdp => Framed::admit(held, fd).map(Ours::Sdp),
         KindId::Raw => Raw::admit(held, fd).map(Ours::Raw),
+        KindId::Device => Device::admit(held, fd).map(Ours::Device),
         #[cfg(test)]
         KindId::Fake => super::fake::Fake::admit(held, fd).map(Ours::Fake),
     }

@@ -8,6 +8,7 @@
 //! | `kind.rs` | the trait, and the enum of all kinds |
 //! | `plain.rs` | TCP, with an option of ours |
 //! | `framed/` | a byte stream in FPDUs |
+//! | `device/` | a byte stream of SDP over an RDMA device |
 //! | `raw/` | RDMA operations, by the software RNIC |
 //! | `close.rs` | `close`, the exit, and numbers to come |
 //! | `linger.rs` | closed sockets that are not finished |
@@ -16,6 +17,7 @@
 //! | `store.rs` | where the states of streams are kept |
 
 mod close;
+pub(crate) mod device;
 #[cfg(test)]
 pub(crate) mod fake;
 mod framed;

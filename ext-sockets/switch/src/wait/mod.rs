@@ -33,7 +33,7 @@ pub use edges::{forget_edges, forget_inherited_sets};
 pub(crate) use epoll::Pool;
 pub use epoll::{
     Elsewhere, Watches, changed, closing, control, duplicated, forking, given_late, gone, has_entries,
-    is_concerned, kind_changed, tell_again, wait, watches, withdraw,
+    is_concerned, kind_changed, replace, tell_again, wait, watches, withdraw,
 };
 pub use poll::poll;
 pub use select::{Bits, select};

@@ -128,6 +128,11 @@ impl Socket {
         self.cookie.load(Ordering::Relaxed)
     }
 
+    /// Notes the cookie of another file that takes the place of the socket's.
+    pub(crate) fn set_cookie(&self, cookie: u64) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+
     /// Returns whether this socket is open under `fd`, and not another since. A confined process
     /// cannot ask.
     pub fn is_under(&self, fd: c_int) -> bool {

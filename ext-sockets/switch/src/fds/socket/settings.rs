@@ -44,6 +44,8 @@ pub enum KindId {
     Raw = 2,
     /// A byte stream in the messages of SDP.
     Sdp = 3,
+    /// A byte stream of SDP over an RDMA device.
+    Device = 4,
     /// The kind of the tests.
     #[cfg(test)]
     Fake = 200,
@@ -74,6 +76,7 @@ impl KindId {
             1 => KindId::Framed,
             2 => KindId::Raw,
             3 => KindId::Sdp,
+            4 => KindId::Device,
             #[cfg(test)]
             200 => KindId::Fake,
             _ => KindId::Plain,

@@ -38,6 +38,17 @@ pub fn control(epoll: c_int, operation: c_int, fd: c_int, wanted: Wanted) -> Res
 fn add(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     let cookie = cookie_to_own(fd, wanted.data).ok_or(Errno::PLAIN)?;
     let pool = make_pool().ok_or(Errno::PLAIN)?;
+    put_anew(pool, epoll, fd, cookie, wanted).map(drop)
+}
+
+/// Adds a descriptor to a set that does not have it.
+pub(super) fn put_anew(
+    pool: &Pool,
+    epoll: c_int,
+    fd: c_int,
+    cookie: u64,
+    wanted: Wanted,
+) -> Result<Watch, Errno> {
     put(pool, Watch { fd, epoll, key: Key(0) }, cookie, wanted, EPOLL_CTL_ADD)
 }
 
@@ -54,7 +65,7 @@ fn cookie_to_own(fd: c_int, data: u64) -> Option<u64> {
 }
 
 /// Puts a new entry into a set: by ADD, or by MOD in place of the present one.
-fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) -> Result<(), Errno> {
+fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) -> Result<Watch, Errno> {
     let Watch { fd, epoll, .. } = at;
     let held = socket::hold(fd);
     if let Some(held) = &held {
@@ -76,7 +87,7 @@ fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) ->
     }
     // The state of the socket may have changed in between.
     refresh(&mut watches, watch, false);
-    Ok(())
+    Ok(watch)
 }
 
 fn modify(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
@@ -101,7 +112,7 @@ fn modify(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
 fn take_over(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     let cookie = cookie_to_own(fd, wanted.data).ok_or(Errno::PLAIN)?;
     let pool = make_pool().ok_or(Errno::PLAIN)?;
-    put(pool, Watch { fd, epoll, key: Key(0) }, cookie, wanted, EPOLL_CTL_MOD)
+    put(pool, Watch { fd, epoll, key: Key(0) }, cookie, wanted, EPOLL_CTL_MOD).map(drop)
 }
 
 fn delete(epoll: c_int, fd: c_int) -> Result<(), Errno> {

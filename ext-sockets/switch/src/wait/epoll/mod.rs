@@ -16,12 +16,14 @@
 //! | `control.rs` | `epoll_ctl` |
 //! | `sets.rs` | the contents of a set, from `/proc` |
 //! | `close.rs` | the end of entries |
+//! | `replace.rs` | another file under the numbers of a socket |
 //! | `wait.rs` | `epoll_wait` and its variants |
 
 mod close;
 mod control;
 mod interest;
 mod pool;
+mod replace;
 mod sets;
 mod wait;
 mod watches;
@@ -30,5 +32,6 @@ pub use close::{Elsewhere, closing, duplicated, forking, gone, withdraw};
 pub use control::{control, is_concerned};
 pub use interest::{changed, kind_changed, tell_again};
 pub(crate) use pool::Pool;
+pub use replace::replace;
 pub use wait::{given_late, has_entries, wait};
 pub use watches::{Watches, watches};

@@ -1,0 +1,120 @@
+//! Sockets whose streams are SDP over a device. The device is this library's own (`soft`): a peer
+//! is any program that speaks SDP over TCP.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{command, compile, succeeded};
+
+/// SDP over the device, and over TCP by the library's own streams.
+const DEVICE: &[(&str, &str)] = &[("RDDP_FAMILY", "sdp"), ("RDDP_SDP_DEVICE", "soft")];
+const SDP: &[(&str, &str)] = &[("RDDP_FAMILY", "sdp")];
+
+fn device(folder: &TempDir, with_library: bool, words: &[&str]) -> Command {
+    let program = compile(&["device.c"], folder.path(), &["-lpthread"]);
+    let mut command = command(&program, with_library, folder.path());
+    command.args(words);
+    command
+}
+
+/// Runs a case on a device, and over plain TCP.
+fn run(case: &str) {
+    for with_library in [false, true] {
+        let scratch = TempDir::new().unwrap();
+        let output = device(&scratch, with_library, &[case]).envs(DEVICE.iter().copied()).output().unwrap();
+        assert_eq!(succeeded(&output), "all is so\n", "{case}, on a device: {with_library}");
+    }
+}
+
+#[test]
+fn calls_answer_as_over_tcp() {
+    run("echo");
+}
+
+#[test]
+fn names_and_options_are_those_of_the_connection() {
+    run("names");
+}
+
+#[test]
+fn parts_of_files_are_sent_as_over_tcp() {
+    run("file");
+}
+
+#[test]
+fn sets_tell_levels_and_edges_of_sockets_that_were_added_before_connect() {
+    run("sets");
+}
+
+#[test]
+fn a_refused_connect_is_told_by_the_call_or_by_so_error() {
+    run("refused");
+}
+
+#[test]
+fn both_directions_go_on_whether_their_senders_sleep_or_wait() {
+    run("bulk");
+}
+
+#[test]
+fn a_socket_without_room_is_not_writable_until_there_is_some() {
+    run("full");
+}
+
+#[test]
+fn a_child_of_fork_has_nothing_of_its_parents_and_may_have_its_own() {
+    let scratch = TempDir::new().unwrap();
+    let output = device(&scratch, true, &["forked"]).envs(DEVICE.iter().copied()).output().unwrap();
+    assert_eq!(succeeded(&output), "all is so\n");
+}
+
+/// Octets that a program leaves behind arrive, between each two sorts of ends.
+#[test]
+fn what_a_program_sent_before_its_exit_arrives_at_any_end_that_speaks_sdp() {
+    for (server, client) in [(SDP, DEVICE), (DEVICE, SDP), (DEVICE, DEVICE)] {
+        let scratch = TempDir::new().unwrap();
+        let mut takes = device(&scratch, true, &["takes"])
+            .envs(server.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(takes.stdout.take().unwrap());
+        let mut port = String::new();
+        told.read_line(&mut port).unwrap();
+        let leaves = device(&scratch, true, &["leaves", port.trim()]).envs(client.iter().copied()).output();
+        succeeded(&leaves.unwrap());
+        let mut count = String::new();
+        told.read_to_string(&mut count).unwrap();
+        assert_eq!(count, format!("{}\n", 1 << 20), "{server:?}, {client:?}");
+        assert!(takes.wait().unwrap().success());
+    }
+}
+
+/// A process without such a socket loads nothing for it, and one that names a device which is not
+/// there is told so.
+#[test]
+fn a_device_that_is_not_there_is_named_and_the_connect_fails() {
+    let scratch = TempDir::new().unwrap();
+    let mut command = device(&scratch, true, &["leaves", "9"]);
+    let output = command.envs([("RDDP_FAMILY", "sdp"), ("RDDP_SDP_DEVICE", "nosuch0")]).output().unwrap();
+    let (told, said) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(told.contains("SDP on device nosuch0") && said.contains("No such device"), "{told}{said}");
+}
+
+/// A socket that the device cannot connect is plain, where the policy allows it.
+#[test]
+fn a_server_without_sdp_gets_plain_tcp_where_that_is_allowed() {
+    let scratch = TempDir::new().unwrap();
+    let mut takes = device(&scratch, false, &["takes"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(takes.stdout.take().unwrap());
+    let mut port = String::new();
+    told.read_line(&mut port).unwrap();
+    let either = [("RDDP_FAMILY", "sdp-or-tcp"), ("RDDP_SDP_DEVICE", "nosuch0")];
+    succeeded(&device(&scratch, true, &["leaves", port.trim()]).envs(either).output().unwrap());
+    let mut count = String::new();
+    told.read_to_string(&mut count).unwrap();
+    assert_eq!(count, format!("{}\n", 1 << 20));
+    assert!(takes.wait().unwrap().success());
+}
