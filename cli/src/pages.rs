@@ -27,9 +27,10 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ];
 
 /// Variables of programs that `rddp run` runs, besides.
-const PROGRAMS: [(&str, &str); 12] = [
+const PROGRAMS: [(&str, &str); 13] = [
     ("RDDP_LOG_FILE", "a file for what RDDP_LOG tells, in place of standard error; %p is the process"),
     ("RDDP_POLICY", "a policy's file, as of --policy"),
+    ("RDDP_SDP_DEVICE", "the RDMA device for connections that are SDP, in place of TCP"),
     ("RDDP_FAMILY", "one word for all connections: tcp, ddp, both, sdp, sdp-or-tcp"),
     ("RDDP_STARTUP_TIMEOUT", "milliseconds for a peer to speak MPA, SDP or neither"),
     ("RDDP_PROGRESS", "caller or threads: who does what a socket does on its own"),

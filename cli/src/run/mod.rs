@@ -39,6 +39,7 @@ Examples:
   rddp run --ddp -- iperf3 -s                    all its TCP connections as iWARP
   rddp run --ddp -- iperf3 -c 192.0.2.1
   rddp run --sdp -- iperf3 -c 192.0.2.1          all its TCP connections as SDP
+  rddp run --sdp --device mlx5_0 -- iperf3 -s    the same, over an RDMA device in place of TCP
   rddp run --policy switch.conf -- curl http://192.0.2.1/
   rddp run -- ./program                          unchanged, except that it can ask for DDPMODE
   rddp run --verbs -- rping -s                   an RDMA program, on a host without an RDMA device
@@ -114,6 +115,10 @@ pub(crate) struct RunArgs {
           conflicts_with = "verbs", value_parser = roce)]
     roce: Option<String>,
 
+    /// SDP over this RDMA device of the host, such as rxe0, in place of TCP
+    #[arg(long, value_name = "NAME")]
+    device: Option<OsString>,
+
     /// SDP: the least call to send that is advertised to the peer, in octets [default: none]
     #[arg(long, value_name = "OCTETS|all|none", value_parser = threshold)]
     zcopy_threshold: Option<OsString>,
@@ -182,6 +187,7 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     }
     command.envs(policy.map(|(path, _)| (switch::POLICY, path.into_os_string())));
     command.envs(args.family().map(|family| (switch::FAMILY, OsString::from(family.word()))));
+    command.envs(args.device.as_ref().map(|name| (sdp::DEVICE, name)));
     command.envs(args.zcopy_threshold.as_ref().map(|octets| (sdp::SOURCE_THRESHOLD, octets)));
     command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
     command.envs(logging::of_program(verbose).map(|filter| (rddp_log::VARIABLE, filter)));
@@ -258,11 +264,16 @@ impl RunArgs {
         }
     }
 
-    /// Refuses thresholds of SDP where neither an option nor the policy gives any connection SDP.
+    /// Refuses a device and thresholds of SDP where neither an option nor the policy gives any
+    /// connection SDP.
     fn check_thresholds(&self, policy: Option<&Policy>) -> Result<(), Failure> {
         let (option, variable) = match self {
-            RunArgs { zcopy_threshold: Some(_), .. } => ("--zcopy-threshold", sdp::SOURCE_THRESHOLD),
-            RunArgs { zcopy_sink_threshold: Some(_), .. } => ("--zcopy-sink-threshold", sdp::SINK_THRESHOLD),
+            // Sockets that the program itself makes SDP's go over TCP.
+            RunArgs { device: Some(_), .. } => ("--device", None),
+            RunArgs { zcopy_threshold: Some(_), .. } => ("--zcopy-threshold", Some(sdp::SOURCE_THRESHOLD)),
+            RunArgs { zcopy_sink_threshold: Some(_), .. } => {
+                ("--zcopy-sink-threshold", Some(sdp::SINK_THRESHOLD))
+            }
             _ => return Ok(()),
         };
         let gives_sdp = match (self.family(), policy) {
@@ -274,9 +285,10 @@ impl RunArgs {
             return Ok(());
         }
         let what = format!("{option} is SDP's, and no connection of this program would speak SDP");
-        Err(Failure::usage(what).remedy(format!(
-            "add --sdp or --sdp-or-tcp; for a program that asks for SDP itself, set {variable} instead"
-        )))
+        let instead = variable.map_or(String::new(), |variable| {
+            format!("; for a program that asks for SDP itself, set {variable} instead")
+        });
+        Err(Failure::usage(what).remedy(format!("add --sdp or --sdp-or-tcp{instead}")))
     }
 }
 

@@ -95,10 +95,11 @@ fn the_policy_says_which_connections_are_switched() {
 
 #[test]
 fn thresholds_are_checked_and_passed_on() {
-    let show = "echo $RDDP_FAMILY $RDDP_SDP_SOURCE_THRESHOLD $RDDP_SDP_SINK_THRESHOLD";
-    let options = ["run", "--sdp", "--zcopy-threshold", "all", "--zcopy-sink-threshold", "4096"];
+    let show = "echo $RDDP_FAMILY $RDDP_SDP_SOURCE_THRESHOLD $RDDP_SDP_SINK_THRESHOLD $RDDP_SDP_DEVICE";
+    let options =
+        ["run", "--sdp", "--device", "soft", "--zcopy-threshold", "all", "--zcopy-sink-threshold", "4096"];
     let ended = run(&[&options[..], &["--", "sh", "-c", show]].concat()).ok();
-    assert_eq!(ended.stdout, "sdp all 4096\n");
+    assert_eq!(ended.stdout, "sdp all 4096 soft\n");
     run(&["run", "--sdp", "--zcopy-threshold", "64K", "--", "echo"])
         .failed(2, &["64K", "octets, all or none"]);
 }
@@ -111,8 +112,9 @@ fn thresholds_without_sdp_are_refused() {
     let none = file(&scratch, "libsdp.conf", "");
     let threshold = ["--zcopy-threshold", "all"];
     let sink = ["--zcopy-sink-threshold", "none"];
+    let device = ["--device", "soft"];
     for family in [&[][..], &["--ddp"], &["--both"], &["--tcp"], &["--policy", &without]] {
-        for option in [threshold, sink] {
+        for option in [threshold, sink, device] {
             let ended = run(&[&["run"], family, &option, &["--", "echo", "ran"]].concat());
             assert_eq!(ended.stdout, "", "{family:?}");
             ended.failed(2, &[option[0], "no connection", "try: add --sdp or --sdp-or-tcp"]);
