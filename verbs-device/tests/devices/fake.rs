@@ -1,6 +1,6 @@
 //! The library of fake devices, as the tests of several crates load it.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use rddp_verbs_device::Library;
@@ -28,17 +28,32 @@ pub(crate) mod quirk {
     pub(crate) const SLOW: u32 = 16;
     pub(crate) const FLUSHED: u32 = 32;
     pub(crate) const STRANGE: u32 = 64;
+    pub(crate) const SHORT: u32 = 128;
 }
 
 /// The fake library, and the functions by which a test directs it.
 pub(crate) struct Fake {
     pub(crate) library: &'static Library,
-    pub(crate) device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
+    device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
     pub(crate) cut: extern "C" fn(c_int),
     pub(crate) event: extern "C" fn(c_int, u32),
     pub(crate) remove: extern "C" fn(c_int),
     pub(crate) end_silence: extern "C" fn(),
     pub(crate) objects: extern "C" fn(c_int) -> c_int,
+    pub(crate) receives: extern "C" fn(c_int) -> c_int,
+    pub(crate) bare: extern "C" fn(c_int, u32) -> *const c_void,
+    pub(crate) bare_send: extern "C" fn(*const c_void) -> c_int,
+    pub(crate) bare_receive: extern "C" fn(*const c_void) -> c_int,
+    pub(crate) bare_poll: extern "C" fn(*const c_void) -> c_int,
+}
+
+impl Fake {
+    /// Makes a device. Returns its number.
+    pub(crate) fn make(&self, name: &str, kind: Kind, quirks: u32) -> c_int {
+        let name = CString::new(name).unwrap();
+        // SAFETY: the name ends with a zero.
+        unsafe { (self.device)(name.as_ptr(), kind as c_int, quirks) }
+    }
 }
 
 #[allow(clippy::missing_transmute_annotations)] // the fields have the types
@@ -60,6 +75,11 @@ pub(crate) fn fake() -> &'static Fake {
                 remove: std::mem::transmute(find(c"fake_remove")),
                 end_silence: std::mem::transmute(find(c"fake_end_silence")),
                 objects: std::mem::transmute(find(c"fake_objects")),
+                receives: std::mem::transmute(find(c"fake_receives")),
+                bare: std::mem::transmute(find(c"fake_bare")),
+                bare_send: std::mem::transmute(find(c"fake_bare_send")),
+                bare_receive: std::mem::transmute(find(c"fake_bare_receive")),
+                bare_poll: std::mem::transmute(find(c"fake_bare_poll")),
             }
         }
     })

@@ -23,6 +23,7 @@ impl World {
     /// Fills what is undefined where a request has failed with what misleads.
     pub(crate) fn undefined(&self, entry: &mut ibv_wc) {
         entry.opcode = if entry.opcode == wc::RECV { wc::SEND } else { wc::RECV_RDMA_WITH_IMM };
+        entry.vendor_err = 77;
         (entry.byte_len, entry.wc_flags, entry.imm_data) = (0xdead, wc_flags::WITH_INV, 0xdead);
     }
 

@@ -12,9 +12,11 @@
 //! | `queues` | completion queues, and their events |
 //! | `wire`, `octets`, `completing` | requests: what is done; their memory; how they complete |
 //! | `manager`, `connecting` | functions of librdmacm: ids and events; connections |
+//! | `bare` | a program that calls them, and does nothing beside |
 #![allow(unsafe_code)] // functions that C programs call
 #![allow(clippy::missing_safety_doc)] // their contracts are those of the manual pages
 
+mod bare;
 mod completing;
 mod connecting;
 mod manager;
@@ -44,6 +46,8 @@ pub mod quirk {
     pub const FLUSHED: u32 = 32;
     /// A request that fails by a fault of this end is told with a number that few devices use.
     pub const STRANGE: u32 = 64;
+    /// A queue holds no more than eight requests.
+    pub const SHORT: u32 = 128;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.
@@ -82,6 +86,12 @@ pub extern "C" fn fake_remove(device: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_end_silence() {
     world::end_silence();
+}
+
+/// Returns how many receives the queue pairs of a device have.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_receives(device: c_int) -> c_int {
+    world().receives_of(device as usize) as c_int
 }
 
 /// Returns how many objects are left: ids, queue pairs, completion queues, channels and regions.

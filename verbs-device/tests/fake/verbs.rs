@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     let told = ibv_device_attr {
         vendor_id: if found.kind == Kind::Siw { SIW } else { 0 },
         max_qp: 1 << 16,
-        max_qp_wr: 1 << 14,
+        max_qp_wr: if found.has(quirk::SHORT) { 8 } else { 1 << 14 },
         max_sge: found.max_pieces() as c_int,
         max_sge_rd: if is_iwarp { 1 } else { 32 },
         max_cq: 1 << 16,

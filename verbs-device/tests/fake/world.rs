@@ -166,6 +166,10 @@ impl World {
         self.devices.iter().position(|device| device.context == context).expect("a context of ours")
     }
 
+    pub(crate) fn receives_of(&self, device: usize) -> usize {
+        self.pairs.values().filter(|pair| pair.device == device).map(|pair| pair.receives.len()).sum()
+    }
+
     pub(crate) fn objects_of(&self, device: usize) -> usize {
         self.ids.values().filter(|id| id.device == Some(device)).count()
             + self.pairs.values().filter(|pair| pair.device == device).count()
