@@ -138,6 +138,9 @@ mod tests {
         assert!(!enables("rddp_rnic::train", Level::ERROR));
         assert!(enables("rddp_switch", Level::INFO));
         assert!(enables("rddp_verbs", Level::WARN) && !enables("rddp_verbs", Level::INFO));
+        // Devices of the host are of this part, too.
+        assert!(enables("rddp_verbs_device::endpoint", Level::WARN));
+        assert!(parsed("verbs=info").0.0.would_enable("rddp_verbs_device::endpoint", &Level::INFO));
         assert_eq!(filter.most(), LevelFilter::DEBUG);
         assert_eq!(parsed("rnic").0.most(), LevelFilter::TRACE);
         assert_eq!(parsed(&filter.to_string()).1, [], "{filter}");

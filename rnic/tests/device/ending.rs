@@ -143,6 +143,16 @@ fn requests_before_the_end_of_the_program_are_carried_out() {
     host.until_nothing_is_left();
 }
 
+/// The message waits for a receive of the peer's, which posts none.
+#[test]
+fn the_end_of_the_program_does_not_wait_for_ever() {
+    let host = host("forever", Kind::Rxe, 0);
+    let (end, mut peer) = host.pair();
+    end.qp.post_send(&SendWr::send_inline(1, b"x").unsignaled()).unwrap();
+    drop(end);
+    assert!(matches!(event(&mut peer), Event::Disconnected));
+}
+
 /// Neither a thread that waits for the same completion queue nor the background thread does.
 #[test]
 fn nobody_else_waits_for_the_last_requests_of_a_dropped_queue_pair() {

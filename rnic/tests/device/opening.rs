@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use rddp_rnic::{
-    Access, ConnectError, ConnectOptions, Error, NamedBy, NoReceive, QpConfig, QpState, Rnic, RnicConfig,
-    SrqConfig, Transport,
+    Access, ConnectError, ConnectOptions, Error, NamedBy, NoReceive, QpConfig, QpState, RecvWr, Rnic,
+    RnicConfig, SrqConfig, Transport,
 };
 use rddp_verbs_device::{ConnectFailed, DeviceError, Offer};
 
@@ -113,6 +113,19 @@ fn the_peer_is_told_what_the_program_says() {
     end.qp.begin_to(listener.address().unwrap(), &options).unwrap();
     let mut asked = std::iter::repeat_with(|| listener.accept().unwrap()).flatten();
     assert_eq!(asked.next().unwrap().1.private_data, b"question");
+}
+
+/// RNICs end a connection by a message that finds none, and the peer may send as soon as it agrees.
+#[test]
+fn receives_are_the_devices_before_there_is_a_connection() {
+    for kind in KINDS {
+        let host = host(&format!("receives{}", kind as u8), kind, 0);
+        let (end, listener) = (host.end(), host.listen());
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        end.qp.begin_to(listener.address().unwrap(), &ConnectOptions::default()).unwrap();
+        let _peer = host.asked(&listener);
+        assert_eq!(host.receives(), 1, "{kind:?}");
+    }
 }
 
 #[test]

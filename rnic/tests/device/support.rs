@@ -1,6 +1,6 @@
 //! Devices of a fake library, an end by the RNIC, and its peer by `rddp-verbs-device`.
 
-use std::ffi::{CString, c_int};
+use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -40,9 +40,7 @@ pub(super) struct End {
 }
 
 pub(super) fn host(name: &str, kind: Kind, quirks: u32) -> Host {
-    let c_name = CString::new(name).unwrap();
-    // SAFETY: the name ends with a zero.
-    let number = unsafe { (fake().device)(c_name.as_ptr(), kind as c_int, quirks) };
+    let number = fake().make(name, kind, quirks);
     let device = Device::named_in(fake().library, name).unwrap();
     let rnic = Rnic::with_device(&RnicConfig::default(), Some(device.clone())).unwrap();
     Host { rnic, device, number }
@@ -68,6 +66,11 @@ impl Host {
     /// Returns how many objects the library has for the device.
     pub(super) fn objects(&self) -> c_int {
         (fake().objects)(self.number)
+    }
+
+    /// Returns how many receives the device has.
+    pub(super) fn receives(&self) -> c_int {
+        (fake().receives)(self.number)
     }
 
     /// Waits until something is so.

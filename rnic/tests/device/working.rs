@@ -110,6 +110,29 @@ fn inline_octets_beyond_the_device_are_sent_from_memory_of_the_connection() {
     }
 }
 
+/// A device may hold fewer requests and receives than the program's queues: the rest wait for it.
+#[test]
+fn a_device_holds_fewer_requests_than_the_program() {
+    for kind in KINDS {
+        let host = host(&format!("short{}", kind as u8), kind, quirk::SHORT | quirk::SLOW);
+        let end = host.end();
+        (0..8).for_each(|round| end.qp.post_recv(RecvWr::new(round, [])).unwrap());
+        let mut peer = host.connect(&end);
+        let there = host.memory(8);
+        let region = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+        let write = SendWr::write(0, region.whole(), there.remote().unwrap());
+        for round in 0..8 {
+            end.qp.post_send(&SendWr { wr_id: round, ..write.clone() }).unwrap();
+        }
+        (0..8).for_each(|round| assert_eq!(end.next().wr_id, round, "{kind:?}"));
+        for round in 0..8 {
+            host.until(|| host.receives() > 0);
+            peer.post_send(&SendWr::send(round, Vec::new()).unsignaled()).unwrap();
+            assert_eq!((end.next().wr_id, end.qp.state()), (round, QpState::ReadyToSend), "{kind:?}");
+        }
+    }
+}
+
 /// A message is as long as the device's longest at most; Writes and Reads go in parts.
 #[test]
 fn writes_and_reads_are_longer_than_the_devices_longest_message() {
@@ -157,7 +180,8 @@ fn atomics_and_immediates_are_those_of_the_device() {
     let (end, mut peer) = rxe.pair();
     let there = rxe.memory(8);
     there.write(0, &40_u64.to_ne_bytes());
-    let region = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+    // An atomic is of eight octets, whatever its sink is.
+    let region = end.pd.allocate(16, Access::LOCAL_WRITE).unwrap();
     let place = there.remote().unwrap();
     end.qp.post_send(&SendWr::fetch_add(1, region.whole(), place, 2)).unwrap();
     assert_eq!((end.next().byte_len, region.read_u64(0).unwrap()), (8, 40));

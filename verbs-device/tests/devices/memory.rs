@@ -4,7 +4,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rddp_rdma::{Access, SendWr, Status};
 use rddp_verbs_device::{DeviceError, DeviceEvent, Event, Registration};
 
-use crate::support::{Kind, completion, event, host, hosts, quirk};
+use crate::support::{Kind, completion, event, host, hosts, logged, quirk};
 
 fn refused(outcome: Result<Registration, DeviceError>) -> DeviceError {
     outcome.expect_err("registered")
@@ -69,11 +69,14 @@ fn memory_that_is_not_registered_fails_the_request() {
 
 #[test]
 fn a_failure_without_a_word_is_told_from_one_that_has_one() {
+    const GENERAL_ERR: u32 = 21;
     let host = host("strange", Kind::Adapter, quirk::STRANGE);
     let (mut active, mut passive) = host.connect_plainly();
     let gone = host.memory(8, Access::empty()).piece(0, 8);
     active.post_send(&SendWr::send(1, gone)).unwrap();
-    assert_eq!(completion(&mut active).status, Status::Other);
+    let logged = logged(|| assert_eq!(completion(&mut active).status, Status::Other));
+    let numbers = format!("status={GENERAL_ERR} vendor_err=77");
+    assert!(logged.starts_with("WARN rddp_verbs_device") && logged.contains(&numbers), "{logged}");
     assert!(matches!(event(&mut passive), Event::Disconnected));
 }
 
