@@ -38,14 +38,16 @@ impl Endpoint {
     /// The completion queue is broken.
     pub fn arm(&mut self) -> Result<(), DeviceError> {
         let Some(pair) = self.link.id.pair() else { return Ok(()) };
-        let _ = self.bell.read();
+        if std::mem::take(&mut self.has_rung) {
+            let _ = self.bell.read();
+        }
         let armed = pair.completions.take_events().and_then(|()| pair.completions.arm());
         let outstanding = self.sends.len();
         armed.and_then(|()| self.fetch()).map_err(|error| self.device.failed("ibv_req_notify_cq", error))?;
         // Of requests that nobody is told of, the places are free: who waits for one looks again.
         let has_room = self.sends.len() < outstanding;
         if !self.ready.is_empty() || has_room || self.has_untold_end() {
-            let _ = self.bell.write(1);
+            self.ring();
         }
         Ok(())
     }

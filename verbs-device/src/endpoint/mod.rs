@@ -138,6 +138,7 @@ pub struct Endpoint {
     descriptor: Epoll,
     /// Readable when completions were found that no event tells of.
     bell: EventFd,
+    has_rung: bool,
     active: bool,
     stage: Stage,
     /// Time for each step of finding the peer, in milliseconds.
@@ -169,6 +170,7 @@ impl Endpoint {
             link,
             descriptor,
             bell,
+            has_rung: false,
             active,
             stage: if active { Stage::Address } else { Stage::Asked },
             resolving: 0,
@@ -281,6 +283,12 @@ impl Endpoint {
         self.stage = Stage::Ended;
         // It fails where the peer was first.
         let _ = self.link.id.disconnect();
+        self.ring();
+    }
+
+    /// Makes the descriptor readable until it is armed.
+    fn ring(&mut self) {
+        self.has_rung = true;
         let _ = self.bell.write(1);
     }
 

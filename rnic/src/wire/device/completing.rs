@@ -12,6 +12,10 @@ use crate::queues::context::Context;
 use crate::queues::rq::Outcome;
 use crate::wire::{Pulled, Watch, WireEvent};
 
+/// Looks of a program that polls, of which one asks whether the descriptor has something to tell:
+/// what it told last still stands there, and wakes who goes to sleep.
+const VAIN: u32 = 64;
+
 /// Batches of completions, or looks at the descriptor, of one turn.
 const LOOKS: usize = 64;
 
@@ -37,10 +41,13 @@ impl Device {
     /// tell of.
     fn look(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
         self.endpoint.poll(&mut self.taken).map_err(|error| broken(&error))?;
+        // A program that polls looks again, and a queue that wakes nobody needs no request for it.
+        let is_polled = cx.attrs.cqs().any(|cq| cq.is_polled());
         if !self.taken.is_empty() {
-            return self.settle(watch, cx).map(|()| true);
+            return self.settle(watch, cx).map(|()| !is_polled);
         }
-        if self.is_armed && !watch.has_arrived() {
+        self.vain = self.vain.wrapping_add(1);
+        if self.is_armed && (is_polled && !self.vain.is_multiple_of(VAIN) || !watch.has_arrived()) {
             return Ok(false);
         }
         while let Some(event) = self.endpoint.event().map_err(|error| broken(&error))? {

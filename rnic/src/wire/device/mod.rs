@@ -48,8 +48,10 @@ pub(crate) struct Device {
     given: usize,
     /// Completions that have been taken and not been looked at.
     taken: Vec<Completion>,
-    /// The next completion wakes whoever sleeps on the descriptor.
+    /// The next completion wakes whoever sleeps on the descriptor, or one has made it readable.
     is_armed: bool,
+    /// Looks that found no completion.
+    vain: u32,
     /// Set by a request that the device has flushed: the moment until which the connection manager
     /// may say why.
     flushed: Option<Instant>,
@@ -136,7 +138,7 @@ impl Device {
         while let Some(until) = self.endpoint.deadline() {
             let polled = self.endpoint.poll(&mut self.taken).and_then(|()| self.endpoint.arm());
             let left = until.saturating_duration_since(Instant::now());
-            if polled.is_err() || left.is_zero() {
+            if polled.is_err() {
                 return;
             }
             let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);

@@ -65,6 +65,7 @@ impl Opening {
             given: 0,
             taken: Vec::new(),
             is_armed: false,
+            vain: 0,
             flushed: None,
             is_closing: false,
             asks: None,
