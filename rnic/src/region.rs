@@ -264,6 +264,7 @@ impl MemoryRegion {
         let Some(host) = &device.host else { return device.mem.reregister_region(region, access) };
         // A region that another thread deregisters meanwhile is registered with nobody behind that.
         let _turn = host.turn();
+        host.may_have(access).map_err(MemError::Device)?;
         let before = region.stag();
         let stag = device.mem.reregister_region(region, access)?;
         host.forget(before);

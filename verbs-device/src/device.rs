@@ -11,7 +11,7 @@ use rddp_rdma::{Access, Atomics, Capabilities};
 use rddp_verbs_layout::{device, ibv_device_attr, ibv_port_attr};
 
 use crate::error::DeviceError;
-use crate::sys::{Context, DeviceEvent, Domain, Id, Library};
+use crate::sys::{Context, DeviceEvent, Domain, Id, Library, flags_of};
 
 /// The protocol that a device speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +175,14 @@ impl Device {
         let contexts = Context::all(self.library).unwrap_or_default();
         let other = contexts.iter().find(|context| context.is(id.context())).map(Context::name);
         misrouted(self.name(), address, other, self.addresses())
+    }
+
+    /// Returns whether memory may be registered with these rights.
+    ///
+    /// # Errors
+    /// The device does not have a right, or wants another one with it.
+    pub fn may_register(&self, rights: Access) -> Result<(), DeviceError> {
+        flags_of(rights, || self.name().to_owned()).map(drop)
     }
 
     /// Takes the oldest asynchronous event, if there is one. Of objects of one device, each may

@@ -75,15 +75,18 @@ impl HostDevice {
         Ok(domain)
     }
 
+    /// Refuses rights that the device gives to no region.
+    pub(crate) fn may_have(&self, rights: Access) -> Result<(), DeviceError> {
+        self.device.may_register(told(rights))
+    }
+
     /// Registers a region, in addition to its entry in the table.
     pub(crate) fn register(&self, region: &Arc<Region>, options: &RegionOptions) -> Result<(), DeviceError> {
         if options.qp.is_some() {
             return Err(self.lacks("regions for the peer of one queue pair"));
         }
         let domain = self.domain(region.pd())?;
-        // Offsets of zero-based regions are made addresses of here, and what is stable is sent
-        // without a copy anyway.
-        let rights = region.access().difference(Access::ZERO_BASED | Access::STABLE);
+        let rights = told(region.access());
         let start = NonNull::new(region.as_ptr()).unwrap_or(NonNull::dangling());
         // SAFETY: memory of a region is there as long as the region, or until the program ends its
         // registration, which `forget` comes before; and no reference covers it (`MemTable`).
@@ -124,6 +127,20 @@ impl HostDevice {
         Some(known.piece(&known.own, of))
     }
 
+    /// Returns a copy of the octets of these pieces, if they are all in regions.
+    pub(crate) fn copied(&self, list: &[Sge]) -> Option<Vec<u8>> {
+        let regions = self.regions.lock();
+        let mut octets = Vec::new();
+        for sge in list.iter().filter(|sge| sge.len > 0) {
+            let region = &regions.get(&sge.stag)?.region;
+            let end = octets.len();
+            octets.resize(end + sge.len as usize, 0);
+            let offset = sge.addr.wrapping_sub(region.base_to()) as usize;
+            region.read_at(offset, &mut octets[end..]).ok()?;
+        }
+        Some(octets)
+    }
+
     /// Returns a piece of a region as the device names it, as the sink of a Read. RNICs want a
     /// right of peers for that: where the program has not given it, the region is registered once
     /// more, and that key is told to nobody.
@@ -136,6 +153,12 @@ impl HostDevice {
         }
         Ok(Some(known.piece(known.sink.as_ref().unwrap_or(&known.own), of)))
     }
+}
+
+/// Returns the rights of a region of which the device is told: offsets of zero-based regions are
+/// made addresses of here, and what is stable is sent without a copy anyway.
+fn told(rights: Access) -> Access {
+    rights.difference(Access::ZERO_BASED | Access::STABLE)
 }
 
 impl Registered {

@@ -183,7 +183,7 @@ impl Drop for Registration {
 }
 
 /// Returns rights as C has them.
-fn flags_of(rights: Access, device: impl Fn() -> String) -> Result<c_int, DeviceError> {
+pub(crate) fn flags_of(rights: Access, device: impl Fn() -> String) -> Result<c_int, DeviceError> {
     for (right, what) in [
         (Access::BIND, "memory windows"),
         (Access::REMOTE_INVALIDATE, "a region that peers invalidate"),

@@ -29,6 +29,7 @@ pub use context::{DeviceEvent, Domain};
 pub(crate) use id::{CmEvent, Id, Parameters};
 pub use library::Library;
 pub use memory::Registration;
+pub(crate) use memory::flags_of;
 pub(crate) use queues::{Octets, Shape};
 
 /// Returns the outcome of a function that returns -1 and sets errno.
