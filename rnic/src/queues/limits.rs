@@ -28,10 +28,13 @@ pub(super) fn check_send(limits: &Capabilities, wr: &SendWr) -> Result<(), PostE
         {
             Err(PostError::MessageTooLong { len: gather.total() })
         }
+        // Short ones are copied, and a Write goes in several.
         Operation::Send { gather: Gather::List(list), .. }
         | Operation::SendImmediate { gather: Gather::List(list), .. }
-        | Operation::Write { gather: Gather::List(list), .. }
-        | Operation::WriteImmediate { gather: Gather::List(list), .. } => check_pieces(limits, list),
+            if list.total() > limits.max_inline as u64 =>
+        {
+            check_pieces(limits, list)
+        }
         _ => Ok(()),
     }
 }

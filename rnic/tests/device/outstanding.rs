@@ -10,20 +10,37 @@ use rddp_verbs_device::Offer;
 
 use crate::support::{Kind, completion, host, quirk};
 
+/// A Write goes in several, a short Send is copied, and what cannot be made up for is refused.
 #[test]
-fn more_pieces_than_the_device_takes_are_refused_when_they_are_posted() {
+fn requests_have_more_pieces_than_the_device_takes() {
     let host = host("pieces", Kind::Siw, 0);
     let (end, mut peer) = host.pair();
-    let there = host.memory(64);
-    let region = end.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    let there = host.memory(1024);
+    let region = end.pd.allocate(1024, Access::LOCAL_WRITE).unwrap();
+    let octets: Vec<u8> = (0..1024).map(|at| at as u8).collect();
+    region.write(0, &octets).unwrap();
     let max = host.rnic.capabilities().max_sge;
-    let many = vec![region.sge(..1); max + 1];
+    let backwards = |count: usize, len| -> Vec<_> {
+        (0..count).rev().map(|at| region.sge(at * len..(at + 1) * len)).collect()
+    };
+    let expected = |count: usize, len| -> Vec<u8> {
+        octets[..count * len].chunks(len).rev().flatten().copied().collect()
+    };
+    let mut got = vec![0; 3 * max + 1];
+    end.qp.post_send(&SendWr::write(1, backwards(3 * max + 1, 1), there.remote().unwrap())).unwrap();
+    assert_eq!((end.next().wr_id, end.cq.poll_one()), (1, None));
+    there.read(0, &mut got);
+    assert_eq!(got, expected(3 * max + 1, 1));
+    for (round, len) in [1, 50].into_iter().enumerate() {
+        peer.post_receive(&RecvWr::one(2, there.piece(0, 1024))).unwrap();
+        end.qp.post_send(&SendWr::send(round as u64, backwards(max + 1, len))).unwrap();
+        let mut got = vec![0; (max + 1) * len];
+        assert_eq!(completion(&mut peer).byte_len as usize, got.len());
+        there.read(0, &mut got);
+        assert_eq!((end.next().status, got), (Status::Success, expected(max + 1, len)));
+    }
     let refused = Err(PostError::TooManySges { count: max + 1, max });
-    assert_eq!(end.qp.post_send(&SendWr::send(1, many.clone())), refused);
-    assert_eq!(end.qp.post_send(&SendWr::write(2, many, there.remote().unwrap())), refused);
-    peer.post_receive(&RecvWr::one(3, there.piece(0, 64))).unwrap();
-    end.qp.post_send(&SendWr::send(4, vec![region.sge(..1); max])).unwrap();
-    assert_eq!(completion(&mut peer).byte_len as usize, max);
+    assert_eq!(end.qp.post_send(&SendWr::send(4, backwards(max + 1, 100))), refused);
 }
 
 /// A piece of no octets names no memory.

@@ -65,16 +65,17 @@ impl Device {
     }
 
     /// Makes the part of a request that begins at this octet of its message. Writes and Reads that
-    /// are longer than the device's longest message go in parts.
+    /// are longer than the device's longest message, or of more pieces, go in parts.
     fn part(&mut self, host: &HostDevice, wr: &SendWr, seq: u64, offset: u64) -> Result<Part, Held> {
-        let most = self.endpoint.device().capabilities().max_message;
+        let limits = self.endpoint.device().capabilities();
+        let most = limits.max_message;
         let mut part = Part { request: wr.clone(), len: 0, is_last: true, bounces: false };
         match &mut part.request.operation {
             Operation::Send { gather, .. } | Operation::SendImmediate { gather, .. } => {
                 part.bounces = self.gather(host, gather)?;
             }
             Operation::Write { gather, remote } => {
-                (part.len, part.is_last) = cut(gather, remote, offset, most);
+                (part.len, part.is_last) = cut(gather, remote, offset, (most, limits.max_sge));
                 part.bounces = self.gather(host, gather)?;
             }
             Operation::Read { sink, remote, .. } => {
@@ -88,20 +89,25 @@ impl Device {
             }
             _ => {}
         }
-        let request = SendWr { wr_id: seq, local_fence: false, signaled: part.is_last, ..part.request };
-        Ok(Part { request, ..part })
+        part.request.signaled = part.is_last;
+        (part.request.wr_id, part.request.local_fence) = (seq, false);
+        Ok(part)
     }
 
-    /// Names memory as the device does, and copies inline octets that it does not take. Returns
-    /// whether it copied some.
+    /// Names memory as the device does, and copies inline octets and short lists that it does not
+    /// take. Returns whether it copied some.
     fn gather(&mut self, host: &HostDevice, gather: &mut Gather) -> Result<bool, Held> {
         let octets = match gather {
+            // A Send of more pieces than the device takes, which was short enough to be posted.
+            Gather::List(list) if list.len() > self.endpoint.device().capabilities().max_sge => {
+                &host.copied(list).ok_or(Held::Ended(Status::LocalProtection))?
+            }
             Gather::List(list) => {
                 *list = pieces(host, list)?;
                 return Ok(false);
             }
             Gather::Inline(octets) if octets.len() <= self.endpoint.max_inline() => return Ok(false),
-            Gather::Inline(octets) => octets,
+            Gather::Inline(octets) => &**octets,
         };
         let copied = self.bounce.copy(self.endpoint.device(), octets).map_err(|error| {
             tracing::warn!(%error, "no memory for inline octets");
@@ -130,29 +136,30 @@ impl Device {
     }
 }
 
-/// Cuts a part off a Write: from this octet on, and no longer than the device's longest message.
-/// Returns its length, and whether it is the last.
-fn cut(gather: &mut Gather, remote: &mut Remote, offset: u64, most: u64) -> (u64, bool) {
+/// Cuts a part off a Write: from this octet on, and of no more octets and pieces than the device
+/// takes. Returns its length, and whether it is the last.
+fn cut(gather: &mut Gather, remote: &mut Remote, offset: u64, (most, max): (u64, usize)) -> (u64, bool) {
     let left = gather.total() - offset;
-    let len = left.min(most);
+    let mut len = left.min(most);
     if let Gather::List(list) = gather
-        && (offset > 0 || len < left)
+        && (offset > 0 || len < left || list.len() > max)
     {
-        *list = within(list, offset, len);
+        *list = within(list, offset, len, max);
+        len = list.total();
     }
     *remote = remote.at(offset);
     (len, len == left)
 }
 
-/// Returns `len` octets of a list, from the octet `skip` on.
-fn within(list: &SgeList, mut skip: u64, mut len: u64) -> SgeList {
+/// Returns `len` octets of a list, from the octet `skip` on; fewer where they are in more pieces.
+fn within(list: &SgeList, mut skip: u64, mut len: u64, max: usize) -> SgeList {
     let mut kept = Vec::new();
     for sge in list.iter() {
         let begun = skip.min(sge.len);
         skip -= begun;
         let taken = (sge.len - begun).min(len);
         len -= taken;
-        if taken > 0 {
+        if taken > 0 && kept.len() < max {
             kept.push(Sge { addr: sge.addr.wrapping_add(begun), len: taken, ..*sge });
         }
     }
@@ -161,10 +168,14 @@ fn within(list: &SgeList, mut skip: u64, mut len: u64) -> SgeList {
 
 /// Names memory as the device does, without pieces of no octets, which need not be registered.
 fn pieces(host: &HostDevice, list: &SgeList) -> Result<SgeList, Held> {
-    let named = list.iter().filter(|sge| sge.len > 0).map(|sge| host.piece(*sge));
+    let mut named = list.iter().filter(|sge| sge.len > 0).map(|sge| host.piece(*sge));
+    let named = match list.len() {
+        // Without memory of a list's own.
+        1 => named.next().map_or(Some(SgeList::default()), |sge| sge.map(SgeList::from)),
+        _ => named.collect::<Option<Vec<Sge>>>().map(SgeList::from),
+    };
     // A region that has been deregistered since the request was posted.
-    let named: Option<Vec<Sge>> = named.collect();
-    named.map(SgeList::from).ok_or(Held::Ended(Status::LocalProtection))
+    named.ok_or(Held::Ended(Status::LocalProtection))
 }
 
 fn sink_of(host: &HostDevice, sink: Sge) -> Result<Sge, Held> {
