@@ -61,6 +61,9 @@ impl<'a> Link<'a> {
         apart: bool,
     ) -> Outcome<Self> {
         let pd = rnic.alloc_pd();
+        // Only software has it.
+        let lacking = if is_device(rnic) { Access::REMOTE_INVALIDATE } else { Access::empty() };
+        let rights = rights - lacking;
         let (items, receives) =
             (options.items(), ADVERTS + options.sends_of(options.role.other()) + LAST_RECEIVES);
         let cq = rnic.create_cq(items + receives + 64)?;
@@ -151,7 +154,10 @@ impl<'a> Link<'a> {
     /// Takes the passive end's Request, and checks its private data.
     pub fn take_request(&self, listener: &Listener) -> Outcome<ConnectRequest> {
         let request = listener.accept(Some(self.options.timeout))?.ok_or("nobody connects")?;
-        self.expect(request.private_data() == self.private_data().0, "private data of the Request")?;
+        self.expect(
+            self.says(request.private_data(), &self.private_data().0),
+            "private data of the Request",
+        )?;
         Ok(request)
     }
 
@@ -174,7 +180,7 @@ impl<'a> Link<'a> {
         let options = rddp_rnic::ConnectOptions { private_data: request, ..self.options.connect_options() };
         match self.qp.connect(self.options.addr, &options) {
             Ok(connected) => {
-                self.expect(connected.private_data == reply, "private data of the Reply")?;
+                self.expect(self.says(&connected.private_data, &reply), "private data of the Reply")?;
                 self.check_negotiated(connected.negotiated.as_ref())?;
                 Ok(Ok(()))
             }
@@ -185,13 +191,35 @@ impl<'a> Link<'a> {
     pub fn check_rejection(&self, error: &ConnectError) -> Outcome<()> {
         match error {
             ConnectError::Rejected { private_data } => {
-                self.expect(*private_data == self.private_data().1, "private data of the rejection")
+                self.expect(self.says(private_data, &self.private_data().1), "private data of the rejection")
             }
             error => Err(format!("not rejected, but: {error}").into()),
         }
     }
 
+    /// Returns whether private data are what the peer has said; InfiniBand's have zeros behind.
+    fn says(&self, private_data: &[u8], said: &[u8]) -> bool {
+        let padding = private_data.strip_prefix(said);
+        padding.is_some_and(|padding| {
+            padding.is_empty() || self.is_infiniband() && padding == vec![0; padding.len()]
+        })
+    }
+
+    /// Returns whether a device of the host moves the octets, which `RDDP_DEVICE` names.
+    pub fn is_device(&self) -> bool {
+        is_device(self.rnic)
+    }
+
+    /// Returns whether that is one of InfiniBand's protocol: RNICs have no Immediate Data.
+    pub fn is_infiniband(&self) -> bool {
+        self.is_device() && self.rnic.capabilities().immediate_len > 0
+    }
+
     fn check_negotiated(&self, negotiated: Option<&Negotiated>) -> Outcome<()> {
+        if self.is_device() {
+            self.say("connected by a device");
+            return self.expect(negotiated.is_none(), "that a device tells nothing of MPA");
+        }
         let negotiated = negotiated.ok_or("the connection is none of iWARP")?;
         let options = self.options;
         self.expect(negotiated.revision == options.revision, "the revision")?;
@@ -311,11 +339,7 @@ impl<'a> Link<'a> {
 
     /// Returns the next completion of the send queue, which must have this status.
     pub fn expect_sent(&mut self, status: Status) -> Outcome<Completion> {
-        let deadline = Instant::now() + self.options.timeout;
-        while self.sent.is_empty() && Instant::now() < deadline {
-            self.sort(deadline)?;
-        }
-        let completion = self.sent.pop_front().ok_or("no request completes")?;
+        let completion = self.next_sent()?;
         match completion.status == status {
             true => Ok(completion),
             false => {
@@ -323,6 +347,15 @@ impl<'a> Link<'a> {
                     .into())
             }
         }
+    }
+
+    /// Takes the next completion of the send queue.
+    pub fn next_sent(&mut self) -> Outcome<Completion> {
+        let deadline = Instant::now() + self.options.timeout;
+        while self.sent.is_empty() && Instant::now() < deadline {
+            self.sort(deadline)?;
+        }
+        Ok(self.sent.pop_front().ok_or("no request completes")?)
     }
 
     pub fn post(&self, wr: &SendWr) -> Outcome<()> {
@@ -359,6 +392,9 @@ impl<'a> Link<'a> {
     pub fn check_flags(&self, item: Item, completion: &Completion) -> Outcome<()> {
         let Item::Send { solicited, invalidate } = item else { return Ok(()) };
         self.expect(completion.byte_len as usize == self.options.size, "length of a Send")?;
+        if self.is_device() {
+            return Ok(()); // of the rest, devices tell nothing
+        }
         self.expect(completion.solicited == solicited, "the Solicited Event flag")?;
         self.expect(completion.invalidated == invalidate.then(|| self.token.stag()), "the invalidated STag")
     }
@@ -416,9 +452,25 @@ impl<'a> Link<'a> {
         self.expect(margins.iter().all(|&octet| octet == FILL), "the margins")
     }
 
+    /// Takes the completion of a request that the peer refuses. Of a Write, an RNIC says what it
+    /// likes: it has handed it to TCP, or the end of the connection was faster.
+    pub fn expect_refused(&mut self, is_read: bool) -> Outcome<()> {
+        let is_rnic = self.is_device() && !self.is_infiniband();
+        match is_read {
+            true if is_rnic => self.expect_sent(Status::Flushed).map(drop),
+            false if is_rnic => self.next_sent().map(drop),
+            false if !self.is_infiniband() => self.expect_sent(Status::Success).map(drop),
+            _ => self.expect_sent(Status::RemoteAccess).map(drop),
+        }
+    }
+
     pub fn expect(&self, right: bool, what: &str) -> Outcome<()> {
         if right { Ok(()) } else { Err(format!("not as expected: {what}").into()) }
     }
+}
+
+fn is_device(rnic: &Rnic) -> bool {
+    rnic.capabilities() != Rnic::CAPABILITIES
 }
 
 /// Returns a message: a name of eight octets and a number.

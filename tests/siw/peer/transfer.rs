@@ -2,7 +2,7 @@
 //! closed.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rddp_rnic::{Remote, SendWr, Status};
 
@@ -48,6 +48,7 @@ fn do_items(link: &mut Link<'_>) -> Outcome<()> {
         // siw handles a Read of no octets wrongly while it is sending.
         sleep(Duration::from_millis(100));
     }
+    let begun = Instant::now();
     for k in 0..options.items() {
         link.post(&request(link, k)?)?;
     }
@@ -55,6 +56,7 @@ fn do_items(link: &mut Link<'_>) -> Outcome<()> {
         link.expect_sent(Status::Success)?;
     }
     link.say(&format!("{} items of {} octets are done", options.items(), options.size));
+    link.say(&format!("after {} ms", begun.elapsed().as_millis()));
     Ok(())
 }
 
