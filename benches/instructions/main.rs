@@ -5,10 +5,14 @@
 //! `instructions NAME` runs one, and `instructions --costs NAME` says what a message of it costs
 //! without callgrind. Callgrind counts inside [`count::measured`] alone, and writes the count at
 //! the end of each [`count::one_round`], so neither preparations nor other threads are in it.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod count;
+mod device;
 mod engine;
+#[path = "../../verbs-device/tests/devices/fake.rs"]
+#[allow(dead_code, unsafe_code, reason = "functions of a library that is loaded")]
+mod fake;
 mod message;
 mod octets;
 mod protocol;
@@ -34,7 +38,8 @@ fn main() -> ExitCode {
         .chain(engine::SCENARIOS)
         .chain(message::SCENARIOS)
         .chain(octets::SCENARIOS)
-        .chain(stream::SCENARIOS);
+        .chain(stream::SCENARIOS)
+        .chain(device::SCENARIOS);
     if argument == "--list" {
         scenarios.for_each(|scenario| println!("{} {}", scenario.name, scenario.ops));
         return ExitCode::SUCCESS;

@@ -45,18 +45,28 @@ pub(crate) fn frozen_rnic() -> Rnic {
 /// # Panics
 /// If its background thread logs nothing, or there is another log already.
 pub(crate) fn freeze(rnic: &Rnic) {
+    stop_background_by(|| {
+        let bait = End::of(rnic, Wire::CRC);
+        bait.peer().write_all(&BAD_FPDU).expect("the bait is connected");
+        // Dropping it would wait for its lock.
+        std::mem::forget(bait);
+    });
+}
+
+/// Stops the background thread of a device for which this function finds something to log.
+///
+/// # Panics
+/// If the background thread logs nothing, or there is another log already.
+pub fn stop_background_by(bait: impl FnOnce()) {
     static TRAP: Once = Once::new();
     TRAP.call_once(|| set_global_default(Trap).expect("no other log"));
     let before = STOPPED.load(Ordering::Acquire);
-    let bait = End::of(rnic, Wire::CRC);
-    bait.peer().write_all(&BAD_FPDU).expect("the bait is connected");
+    bait();
     let begun = Instant::now();
     while STOPPED.load(Ordering::Acquire) == before {
-        assert!(begun.elapsed() < PATIENCE, "the background thread has not logged a bad CRC");
+        assert!(begun.elapsed() < PATIENCE, "the background thread has not logged");
         thread::sleep(Duration::from_millis(1));
     }
-    // Dropping it would wait for its lock.
-    std::mem::forget(bait);
 }
 
 /// A log that never returns to background threads.

@@ -12,6 +12,7 @@ mod pair;
 mod streams;
 
 pub use end::{End, Wire};
+pub use frozen::stop_background_by;
 pub use octets::{fpdus, pattern, send_segment, write_segment};
 pub use pair::Pair;
 pub use streams::Streams;

@@ -74,7 +74,7 @@ NEEDS = {
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-tests": ["rddp-block", "rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream", "rddp-gateway"],
-    "rddp-benches": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-octets", "rddp-rnic", "rddp-stream"],
+    "rddp-benches": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-octets", "rddp-rnic", "rddp-stream", "rddp-verbs-device"],
     "rddp-compare": ["rddp-rnic", "rddp-load", "rddp-switch"],
     "rddp-fake-verbs": ["rddp-verbs-layout"],
 }
