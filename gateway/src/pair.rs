@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use rddp_rdma::{Completion, Status};
 use rddp_verbs_device::{Endpoint, Event};
@@ -27,6 +27,8 @@ const LONGEST: usize = 80 * 1024;
 const LINGER: Duration = Duration::from_secs(10);
 /// Time in which both sides have to end, when the gateway stops.
 const STOPPING: Duration = Duration::from_secs(3);
+/// Time after which a connection that does not sleep looks whether the gateway stops.
+const LOOK: Duration = Duration::from_millis(100);
 /// Time after which the device's host is asked whether it is still there.
 const PROBE: Duration = Duration::from_secs(30);
 
@@ -55,6 +57,7 @@ pub(crate) struct Pair<'a> {
     /// The gateway stops.
     stops: bool,
     finished: bool,
+    look: Instant,
     probe: Instant,
 }
 
@@ -115,6 +118,7 @@ impl<'a> Pair<'a> {
             closes: false,
             stops: false,
             finished: false,
+            look: Instant::now() + LOOK,
             probe: Instant::now() + PROBE,
         }
     }
@@ -143,7 +147,18 @@ impl<'a> Pair<'a> {
             }
             if !moved {
                 self.sleep()?;
+            } else if Instant::now() >= self.look {
+                self.look();
             }
+        }
+    }
+
+    /// Looks whether the gateway stops: a connection that always has something to do never sleeps.
+    fn look(&mut self) {
+        self.look = Instant::now() + LOOK;
+        let mut stop = [PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
+        if !self.stops && poll(&mut stop, PollTimeout::ZERO).is_ok_and(|count| count > 0) {
+            self.stopped();
         }
     }
 

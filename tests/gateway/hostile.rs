@@ -59,6 +59,23 @@ fn a_peer_that_floods_behind_its_end_does_not_keep_the_gateway() {
     world.gateway.ended();
 }
 
+/// A connection that always has something to do never sleeps.
+#[test]
+fn a_gateway_stops_though_a_plain_host_never_pauses() {
+    let mut world = world("gw_busy", Kind::Rxe);
+    let (mut peer, program) = by_hand(&world);
+    let there = program.remote();
+    let frame = peer.frame(&segment::write(there.stag, there.to, true, &pattern(1000, 1)));
+    let mut socket = peer.socket.try_clone().unwrap();
+    let flood = std::thread::spawn(move || while socket.write_all(&frame.repeat(100)).is_ok() {});
+    while program.octets(0, 1000) != pattern(1000, 1) {
+        std::thread::yield_now();
+    }
+    world.gateway.stop();
+    flood.join().unwrap();
+    assert!(matches!(world.gateway.ended().1, Reason::Stopped));
+}
+
 /// A program without receives lets a plain host wait as long as it likes, but not one that is gone.
 #[test]
 fn a_plain_host_that_is_held_back_and_is_reset_is_noticed() {
