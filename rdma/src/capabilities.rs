@@ -1,5 +1,7 @@
 //! Abilities and limits of a device.
 
+use std::fmt;
+
 use crate::Access;
 
 /// The abilities and limits of one device.
@@ -18,6 +20,8 @@ use crate::Access;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
+    /// The protocol that the device speaks: peers speak the same.
+    pub protocol: Protocol,
     /// QPs at a time.
     pub max_qps: Option<usize>,
     /// Requests that one send queue, receive queue or shared receive queue holds.
@@ -60,6 +64,33 @@ pub struct Capabilities {
     pub zero_based: bool,
     /// A program that sees the last octet of a Write in memory sees all octets before it.
     pub data_in_order: bool,
+}
+
+/// The protocol of a device.
+///
+/// ```
+/// use rddp_rdma::Protocol;
+/// assert_eq!(Protocol::Roce.to_string(), "roce");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// RDMA over TCP: RNICs, and software.
+    Iwarp,
+    /// InfiniBand's transport over UDP.
+    Roce,
+    /// InfiniBand, on a network of its own.
+    InfiniBand,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Iwarp => "iwarp",
+            Protocol::Roce => "roce",
+            Protocol::InfiniBand => "infiniband",
+        })
+    }
 }
 
 /// The atomic operations of a device.

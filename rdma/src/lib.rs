@@ -47,7 +47,7 @@ mod event;
 mod wr;
 
 pub use access::{Access, QpNum};
-pub use capabilities::{Atomics, Capabilities};
+pub use capabilities::{Atomics, Capabilities, Protocol};
 pub use completion::{Completed, Completion, CompletionError, Status};
 pub use connect::{ConnectOptions, Keepalive, PortMapper};
 pub use datagram::Datagram;

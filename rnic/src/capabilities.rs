@@ -1,11 +1,12 @@
 //! Limits of the software device. Every check of one reads it from here.
 
 use rddp_mpa::MAX_ENHANCED_PRIVATE_DATA;
-use rddp_rdma::{Access, Atomics, Capabilities};
+use rddp_rdma::{Access, Atomics, Capabilities, Protocol};
 use rddp_rdmap::IMMEDIATE_LEN;
 
 /// The limits of this device, as [`Rnic::capabilities`](crate::Rnic::capabilities) returns them.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    protocol: Protocol::Iwarp,
     max_qps: None,
     max_requests: None,
     max_cqes: 1 << 22,

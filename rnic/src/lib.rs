@@ -104,6 +104,7 @@ mod device;
 mod error;
 mod event;
 mod home;
+mod host;
 mod io;
 mod kernel;
 mod local;
@@ -157,8 +158,9 @@ pub use queues::state::QpState;
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
     Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, CompletionError,
-    ConnectOptions, CqNum, Datagram, Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr,
-    Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode, UdPeer,
+    ConnectOptions, CqNum, Datagram, Element, Fault, Gather, Keepalive, Operation, PortMapper, Protocol,
+    QpNum, RecvWr, Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
+    UdPeer,
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use rddp_verbs_device::{ConnectFailed, DeviceError};

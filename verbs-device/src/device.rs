@@ -5,10 +5,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
-use rddp_rdma::{Access, Atomics, Capabilities};
-use rddp_verbs_layout::{device, ibv_device_attr, ibv_port_attr};
+use nix::poll::{PollFd, PollFlags, poll};
+use rddp_rdma::{Access, Atomics, Capabilities, Protocol};
+use rddp_verbs_layout::{cm, device, ibv_device_attr, ibv_port_attr};
 
 use crate::error::DeviceError;
 use crate::sys::{Context, DeviceEvent, Domain, Id, Library, flags_of};
@@ -45,6 +47,9 @@ struct Inner {
     is_siw: bool,
 }
 
+/// Time to look for the device that the way to an address leads through.
+const SEARCH: Duration = Duration::from_secs(2);
+
 /// Vendor of Linux's siw, as it tells it.
 const SIW: u32 = 0x62_6d74;
 
@@ -78,6 +83,27 @@ impl Device {
     /// The libraries cannot be used.
     pub fn names() -> Result<Vec<String>, DeviceError> {
         Ok(Context::all(Library::of_host()?)?.iter().map(Context::name).collect())
+    }
+
+    /// Returns the name of the device that the way to an address leads through, if one is found. To
+    /// an address of the loopback it leads through none.
+    #[must_use]
+    pub fn towards(address: SocketAddr) -> Option<String> {
+        // The connection manager gives any device to such an address.
+        let is_loopback = address.ip().to_canonical().is_loopback();
+        if is_loopback { None } else { Self::towards_in(Library::of_host().ok()?, address) }
+    }
+
+    /// Returns what [`towards`](Self::towards) does, of the devices that these libraries have, and
+    /// whatever the address is.
+    #[must_use]
+    pub fn towards_in(library: &'static Library, address: SocketAddr) -> Option<String> {
+        let id = Id::new(library).ok()?;
+        id.resolve_address(None, address, SEARCH.as_millis() as i32).ok()?;
+        if first_event(&id)? != cm::ADDR_RESOLVED {
+            return None;
+        }
+        Context::all(library).ok()?.iter().find(|context| context.is(id.context())).map(Context::name)
     }
 
     fn new(library: &'static Library, context: Context) -> Result<Self, DeviceError> {
@@ -144,6 +170,12 @@ impl Device {
     #[must_use]
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
+    }
+
+    /// Returns whether the device's port is connected to a network.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.inner.context.port(PORT).is_ok_and(|port| port.state == device::PORT_ACTIVE)
     }
 
     /// Returns the addresses of this host that are the device's.
@@ -213,6 +245,19 @@ impl fmt::Debug for Device {
     }
 }
 
+/// Waits for the first event of an id that looks for its way, and returns its kind.
+fn first_event(id: &Id) -> Option<u32> {
+    let until = Instant::now() + SEARCH;
+    loop {
+        if let Some(event) = id.events.event().ok()? {
+            return Some(event.kind);
+        }
+        let left = until.checked_duration_since(Instant::now())?;
+        let mut fds = [PollFd::new(id.events.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, left.as_millis() as u16 + 1).ok()?;
+    }
+}
+
 fn misrouted(device: &str, address: SocketAddr, other: Option<String>, own: Vec<IpAddr>) -> DeviceError {
     let device = device.to_owned();
     if own.is_empty() {
@@ -236,7 +281,13 @@ fn capabilities(transport: Transport, device: &ibv_device_attr, port: &ibv_port_
     // Depths are told to peers in an octet, of which 255 means something else.
     let depth = |number: i32| number.clamp(0, 254) as u16;
     let is_iwarp = transport == Transport::Iwarp;
+    let is_ethernet = i32::from(port.link_layer) == device::LINK_LAYER_ETHERNET;
     Capabilities {
+        protocol: match (is_iwarp, is_ethernet) {
+            (true, _) => Protocol::Iwarp,
+            (false, true) => Protocol::Roce,
+            (false, false) => Protocol::InfiniBand,
+        },
         max_qps: Some(count(device.max_qp)),
         max_requests: Some(count(device.max_qp_wr)),
         max_cqes: count(device.max_cqe),

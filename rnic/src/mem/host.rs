@@ -44,6 +44,10 @@ impl HostDevice {
         HostDevice { device, domains: Mutex::default(), regions: Mutex::default(), turn: Mutex::default() }
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Returns what programs may ask of the device: what it lacks and can be made up for exactly is
     /// none of it.
     pub(crate) fn capabilities(&self) -> Capabilities {

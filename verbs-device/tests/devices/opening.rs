@@ -1,6 +1,6 @@
 //! Connections that begin, and those that do not.
 
-use rddp_rdma::{Access, RecvWr, SendWr, Status};
+use rddp_rdma::{Access, Protocol, RecvWr, SendWr, Status};
 use rddp_verbs_device::{ConnectFailed, Device, DeviceError, Event, Listener, Offer, Transport};
 
 use crate::support::{Host, Kind, QUEUES, asked, completion, event, host, hosts, quirk};
@@ -18,8 +18,23 @@ fn devices_are_found_by_name_and_say_what_they_can() {
     assert_eq!((rnic.max_sge, rnic.max_request_data, rnic.max_message), (6, 251, u64::from(u32::MAX)));
     assert_eq!((roce.max_request_data, roce.max_reply_data, roce.max_reject_data), (56, 196, 148));
     assert!(rnic.read_sink.contains(Access::REMOTE_WRITE) && !roce.read_sink.contains(Access::REMOTE_WRITE));
+    let adapter = host("can_adapter", Kind::Adapter, 0);
+    let protocols = [&siw, &rxe, &adapter].map(|host| host.device.capabilities().protocol);
+    assert_eq!(protocols, [Protocol::Iwarp, Protocol::Roce, Protocol::InfiniBand]);
     let none = Device::named_in(siw.device.library(), "can_nothing").unwrap_err();
     assert!(none.to_string().contains("can_siw"), "{none}");
+}
+
+#[test]
+fn the_device_on_the_way_to_an_address_is_found() {
+    let (siw, rxe) = (host("way_siw", Kind::Siw, 0), host("way_rxe", Kind::Rxe, 0));
+    for host in [&siw, &rxe] {
+        let found = Device::towards_in(host.device.library(), host.address(7, 80));
+        assert_eq!(found.as_deref(), Some(host.device.name()));
+    }
+    assert_eq!(Device::towards_in(siw.device.library(), "192.0.2.1:80".parse().unwrap()), None);
+    // The connection manager gives any device to an address of the loopback.
+    assert_eq!(Device::towards(siw.address(7, 80)), None);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! A libibverbs and librdmacm whose devices play the quirks of real ones, for tests without a
 //! kernel's help: one process is both ends of its connections.
 //!
-//! A test makes a device of its own with [`fake_device`]. Device `n` has the addresses
+//! A test makes a device of its own with [`fake_device`]; for a program that is run, the variable
+//! `FAKE_DEVICES` does. Device `n` has the addresses
 //! 127.(100 + n).0.0 to 127.(100 + n).255.255; at one that ends with 200 there is a host that is
 //! silent.
 //!

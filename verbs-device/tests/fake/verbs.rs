@@ -18,7 +18,8 @@ const LOCKED: usize = 64 * 1024;
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
-    let world = world();
+    let mut world = world();
+    world.make_asked_for();
     let context = |device: &crate::world::Device| std::ptr::with_exposed_provenance_mut(device.context);
     let mut list: Vec<*mut ibv_context> = world.devices.iter().map(context).collect();
     list.push(std::ptr::null_mut());
@@ -74,12 +75,14 @@ pub(crate) unsafe extern "C" fn ibv_query_port(
     attr: *mut ibv_port_attr,
 ) -> c_int {
     let world = world();
-    let max_msg_sz = match world.devices[world.device_of(context.addr())].kind {
-        Kind::Siw => u32::MAX,
-        Kind::Rxe => 8 << 20,
-        Kind::Adapter => 1 << 30,
+    let ethernet = device::LINK_LAYER_ETHERNET as u8;
+    let (max_msg_sz, link_layer) = match world.devices[world.device_of(context.addr())].kind {
+        Kind::Siw => (u32::MAX, ethernet),
+        Kind::Rxe => (8 << 20, ethernet),
+        Kind::Adapter => (1 << 30, 1),
     };
-    let told = ibv_port_attr { max_msg_sz, state: device::PORT_ACTIVE, ..ibv_port_attr::default() };
+    let state = device::PORT_ACTIVE;
+    let told = ibv_port_attr { max_msg_sz, state, link_layer, ..ibv_port_attr::default() };
     // SAFETY: the caller has room for the structure.
     unsafe { attr.write(told) };
     0

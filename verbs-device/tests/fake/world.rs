@@ -147,6 +147,8 @@ pub(crate) struct World {
     /// Private data of events that a program has.
     pub(crate) taken: HashMap<usize, (usize, Vec<u8>)>,
     last: u32,
+    /// The devices that the process's environment asks for are there.
+    has_asked_for: bool,
 }
 
 impl World {
@@ -154,6 +156,19 @@ impl World {
     pub(crate) fn number(&mut self) -> u32 {
         self.last += 1;
         self.last
+    }
+
+    /// Makes the devices that the variable `FAKE_DEVICES` asks for, such as `siw0=0,rxe0=1`: of a
+    /// program that knows nothing of fake ones.
+    pub(crate) fn make_asked_for(&mut self) {
+        if std::mem::replace(&mut self.has_asked_for, true) {
+            return;
+        }
+        let asked = std::env::var("FAKE_DEVICES").unwrap_or_default();
+        for (name, kind) in asked.split(',').filter_map(|device| device.split_once('=')) {
+            let kind = [Kind::Siw, Kind::Rxe, Kind::Adapter][kind.parse::<usize>().expect("a kind")];
+            self.devices.push(Device::new(name.as_bytes(), kind, 0));
+        }
     }
 
     pub(crate) fn device_at(&self, address: IpAddr) -> Option<usize> {
