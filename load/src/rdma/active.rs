@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rnic::{Completed, Operation, SendWr};
 
-use super::{BATCH, End, connection_of, kind_of, post, single_id};
+use super::{BATCH, End, connection_of, kind_of, marker, post, single_id, step_of};
 use crate::Extent;
 
 /// Limits on what an active end has outstanding on one connection.
@@ -24,6 +24,7 @@ pub struct Active {
     limits: Limits,
     flows: Vec<Flow>,
     answers: u64,
+    by_sends: bool,
 }
 
 /// Requests outstanding on one connection.
@@ -51,7 +52,12 @@ impl Active {
     /// Makes an end whose first `connections` carry messages. Each has to be [aimed](Self::aim).
     #[must_use]
     pub fn new(connections: usize, limits: Limits) -> Self {
-        Active { limits, flows: vec![Flow::default(); connections], answers: 0 }
+        Active { limits, flows: vec![Flow::default(); connections], answers: 0, by_sends: false }
+    }
+
+    /// Says whether slices end, and credits come, [by Sends](super).
+    pub fn set_by_sends(&mut self, by_sends: bool) {
+        self.by_sends = by_sends;
     }
 
     /// Returns the number of connections that carry messages.
@@ -127,10 +133,13 @@ impl Active {
     /// An error that stops the end.
     pub fn finish<E: End>(&mut self, end: &mut E) -> Result<(), E::Failure> {
         for at in 0..self.flows.len() {
-            self.post(end, at, &[SendWr::immediate(single_id(at), [0; 8])])?;
+            self.post(end, at, &[marker(at, self.by_sends, [0; 8])])?;
             self.flows[at].sent += 1;
         }
-        self.until(end, |active, _| Ok(active.flows.iter().all(|flow| flow.outstanding == 0)))
+        // The last credit of a slice, which is that of all the rest, must not come in the next.
+        let is_over =
+            |by_sends: bool, flow: &Flow| flow.outstanding == 0 && (!by_sends || flow.credited == flow.sent);
+        self.until(end, |active, _| Ok(active.flows.iter().all(|flow| is_over(active.by_sends, flow))))
     }
 
     fn post<E: End>(&mut self, end: &E, at: usize, list: &[SendWr]) -> Result<(), E::Failure> {
@@ -169,6 +178,10 @@ impl Active {
                     // Credits beyond what was sent are ignored.
                     let credited = u64::from_be_bytes(completion.immediate.unwrap_or_default());
                     flow.credited = credited.clamp(flow.credited, flow.sent);
+                    end.post_receive(at)?;
+                }
+                Completed::Receive if self.by_sends && completion.byte_len == 0 => {
+                    flow.credited = (flow.credited + step_of(self.limits.window)).min(flow.sent);
                     end.post_receive(at)?;
                 }
                 Completed::Receive => {

@@ -4,6 +4,10 @@
 //! other way says how many receives have been used up and posted again: a Send without a receive
 //! would end the connection (RFC 5041 §7.1), so the active end never has more on its way than are
 //! posted.
+//!
+//! Where a device has no Immediate Data of eight octets, both are Sends of no octets (`by_sends`),
+//! and messages have at least one: such a Send ends the slice, or says that a quarter of the
+//! window, or the rest at the end of a slice, is posted again.
 
 mod active;
 mod passive;
@@ -82,6 +86,16 @@ pub fn fill(region: &MemoryRegion) -> Result<(), MemError> {
         region.write(at, &chunk[..chunk.len().min(region.len() - at)])?;
     }
     Ok(())
+}
+
+/// Returns the message that ends a slice, or gives a credit of so many receives so far.
+fn marker(at: usize, by_sends: bool, number: [u8; 8]) -> SendWr {
+    if by_sends { SendWr::send_inline(single_id(at), &[]) } else { SendWr::immediate(single_id(at), number) }
+}
+
+/// Returns the receives that are posted again before the active end is told.
+fn step_of(window: usize) -> u64 {
+    (window as u64 / 4).max(1)
 }
 
 fn connection_of(wr_id: u64) -> usize {

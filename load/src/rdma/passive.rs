@@ -1,8 +1,8 @@
 //! The passive end, which answers.
 
-use rddp_rnic::{Completed, PostError, SendWr};
+use rddp_rnic::{Completed, PostError};
 
-use super::{End, connection_of, single_id};
+use super::{End, connection_of, marker, step_of};
 
 /// Answers of a passive end, beside the credits that it gives.
 pub trait Answers<E: End> {
@@ -22,6 +22,7 @@ pub struct Passive {
     step: u64,
     /// True if a credit could not be posted because the send queue was full.
     owes_credits: bool,
+    by_sends: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,7 +39,13 @@ impl Passive {
     /// each.
     #[must_use]
     pub fn new(connections: usize, window: usize) -> Self {
-        Passive { flows: vec![Flow::default(); connections], step: window as u64 / 4, owes_credits: false }
+        let (flows, step) = (vec![Flow::default(); connections], step_of(window));
+        Passive { flows, step, owes_credits: false, by_sends: false }
+    }
+
+    /// Says whether slices end, and credits are given, [by Sends](super).
+    pub fn set_by_sends(&mut self, by_sends: bool) {
+        self.by_sends = by_sends;
     }
 
     /// Receives and answers until the active end has ended the slice on every connection.
@@ -72,7 +79,8 @@ impl Passive {
                 _ => continue,
             }
             self.flows[at].consumed += 1;
-            if completion.completed == Completed::ReceiveImmediate {
+            let is_empty = self.by_sends && completion.byte_len == 0;
+            if is_empty || completion.completed == Completed::ReceiveImmediate {
                 self.flows[at].ended = true;
             } else {
                 answers.message(end, at)?;
@@ -85,17 +93,23 @@ impl Passive {
     /// Tells the active end of receives that are posted again: a quarter of the window at a time.
     fn give_credit<E: End>(&mut self, end: &E, at: usize) -> Result<(), E::Failure> {
         let flow = &mut self.flows[at];
-        let due = flow.consumed - flow.credited;
-        if due == 0 || (due < self.step && !flow.ended) {
-            return Ok(());
+        loop {
+            let due = flow.consumed - flow.credited;
+            if due == 0 || (due < self.step && !flow.ended) {
+                return Ok(());
+            }
+            // A Send says that there is one step more, or the rest.
+            let told = if self.by_sends { flow.credited + due.min(self.step) } else { flow.consumed };
+            let credit = marker(at, self.by_sends, told.to_be_bytes()).unsignaled();
+            match end.qp(at).post_send(&credit) {
+                Ok(()) => flow.credited = told,
+                // The active end is slow to read: the credit is posted at the next turn.
+                Err(PostError::QueueFull { .. }) => {
+                    self.owes_credits = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        let credit = SendWr::immediate(single_id(at), flow.consumed.to_be_bytes()).unsignaled();
-        match end.qp(at).post_send(&credit) {
-            Ok(()) => flow.credited = flow.consumed,
-            // The active end is slow to read: the credit is posted at the next turn.
-            Err(PostError::QueueFull { .. }) => self.owes_credits = true,
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
     }
 }
