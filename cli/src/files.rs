@@ -8,6 +8,7 @@ use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::units::{parse_octets, parse_seconds};
 
 use crate::congestion;
+use crate::device::Device;
 
 const PUT_EXAMPLES: &str = "\
 Examples:
@@ -20,6 +21,7 @@ Examples:
   rddp put -rn --delete --exclude '*.tmp' photos 192.0.2.1/backup   what would be sent and removed
   rddp put a b c 192.0.2.1/backup        several files, into the directory backup
   rddp put -r -P 4 photos 192.0.2.1/     over four connections
+  rddp put notes 192.0.2.1/ --device auto   by the RDMA device that leads there, if there is one
   tar c photos | rddp put - 192.0.2.1/photos.tar   standard input
 
 To resume a transfer that was interrupted, repeat the command. The file gets its name at the server once it is
@@ -122,6 +124,9 @@ pub(crate) struct LsArgs {
     #[arg(long)]
     skip_special: bool,
 
+    #[command(flatten)]
+    device: Device,
+
     #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
     token: Option<PathBuf>,
 
@@ -152,6 +157,9 @@ struct Common {
     /// Leave links, pipes, sockets, devices and incomplete files out without complaint
     #[arg(long)]
     skip_special: bool,
+
+    #[command(flatten)]
+    device: Device,
 
     #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
     token: Option<PathBuf>,
@@ -229,6 +237,7 @@ enum Checksum {
 impl Common {
     fn options(&self) -> rddp_files::Options {
         rddp_files::Options {
+            device: self.device.choice(),
             json: self.json,
             limit: self.limit,
             no_clobber: self.no_clobber,
@@ -286,6 +295,7 @@ impl LsArgs {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         rddp_files::ls(&rddp_files::Listing {
             remote: self.remote.clone(),
+            device: self.device.choice(),
             recursive: self.recursive,
             json: self.json,
             retry: self.retry,

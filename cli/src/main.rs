@@ -16,6 +16,7 @@
 //! | `stat` | counters of running programs: `stat`, `ss` |
 //! | `pages` | man pages and completions, for packages |
 //! | `doctor` | what this host offers, and what to change |
+//! | `device` | the option `--device` |
 //! | `child` | the second process, where both ends are on this host |
 //! | `logging` | what the command prints of what happens |
 //!
@@ -28,6 +29,7 @@ mod child;
 mod congestion;
 mod decode;
 mod demo;
+mod device;
 mod doctor;
 mod files;
 mod gateway;
@@ -91,7 +93,7 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Run the second process of the demo
     #[command(hide = true)]
-    DemoPassive,
+    DemoPassive(device::Device),
     Perf(perf::PerfArgs),
     Ping(ping::PingArgs),
     Serve(serve::ServeArgs),
@@ -161,7 +163,7 @@ impl Command {
             Command::Ss(args) => args.json,
             Command::Decode(args) => args.json,
             Command::Doctor(args) => args.json,
-            Command::DemoPassive
+            Command::DemoPassive(_)
             | Command::Run(_)
             | Command::Roce(_)
             | Command::Install(_)
@@ -196,7 +198,7 @@ fn misuse(text: &str) -> Failure {
 fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(args),
-        Command::DemoPassive => demo::passive::run(),
+        Command::DemoPassive(device) => demo::passive::run(&device.choice()),
         Command::Perf(args) => perf::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Serve(args) => args.run(),

@@ -11,12 +11,14 @@ use rddp_command::units::{parse_octets, parse_seconds};
 use rddp_files::{Choice, LARGEST_CHUNK, MOST_CHUNKS, Plan};
 
 use crate::congestion;
+use crate::device::Devices;
 
 const EXAMPLES: &str = "\
 Examples:
   rddp serve /srv/files                              get, from this host only
   rddp serve /srv/files --writable                   put and get, from this host only
   rddp serve /srv/files --bind ::                    get, for everybody who can reach this host
+  rddp serve . --bind 192.0.2.1 --device soft,rxe0   by software and by a RoCE device at once
   rddp serve --new-token token                       make a token, for:
   rddp serve . --bind :: --writable --token token    put and get, only for those who have the token
 
@@ -94,6 +96,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "COUNT", default_value_t = MOST_CHUNKS, value_parser = parse_depth)]
     depth: usize,
 
+    #[command(flatten)]
+    device: Devices,
+
     /// Print the address, and each transfer, as a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -136,6 +141,7 @@ impl ServeArgs {
             dir,
             bind: self.bind,
             port: self.port,
+            devices: self.device.all()?,
             writable: self.writable,
             links_out: matches!(self.links, Links::All),
             token: self.token.clone(),

@@ -10,6 +10,7 @@ use rddp_rnic::{
 };
 use serde::Serialize;
 
+use crate::device::By;
 use crate::failure::Failure;
 use crate::signals;
 
@@ -187,6 +188,9 @@ pub fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
 /// The parameters of a connection, to print as text and as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Agreed {
+    /// The device of this end.
+    #[serde(skip)]
+    pub by: By,
     /// The terms of MPA, where this program speaks it and no device of the host.
     #[serde(flatten)]
     pub mpa: Option<Mpa>,
@@ -209,16 +213,25 @@ pub struct Mpa {
     pub markers_received: bool,
 }
 
-impl From<&Connected> for Agreed {
-    fn from(connected: &Connected) -> Self {
-        let Connected { ird, ord, .. } = *connected;
-        connected.negotiated.as_ref().map_or(Agreed { mpa: None, ird, ord }, Agreed::from)
+impl Agreed {
+    /// Returns the parameters of a connection that this end has made by a device.
+    pub fn of(rnic: &Rnic, connected: &Connected) -> Self {
+        let Connected { ird, ord, negotiated, .. } = connected;
+        Agreed { by: By::of(rnic), mpa: negotiated.as_ref().map(Mpa::from), ird: *ird, ord: *ord }
     }
 }
 
-impl From<&Negotiated> for Agreed {
+/// Returns the words for the parameters of a connection that this end has accepted by a device.
+pub fn accepted(rnic: &Rnic, negotiated: Option<&Negotiated>) -> String {
+    let by = By::of(rnic);
+    let Some(negotiated) = negotiated else { return format!("by {by}") };
+    let Negotiated { ird, ord, .. } = *negotiated;
+    Agreed { by, mpa: Some(Mpa::from(negotiated)), ird, ord }.to_string()
+}
+
+impl From<&Negotiated> for Mpa {
     fn from(negotiated: &Negotiated) -> Self {
-        let mpa = Mpa {
+        Mpa {
             revision: match negotiated.revision {
                 Revision::One => 1,
                 Revision::Two => 2,
@@ -226,16 +239,15 @@ impl From<&Negotiated> for Agreed {
             crc: negotiated.crc,
             markers_sent: negotiated.markers_tx,
             markers_received: negotiated.markers_rx,
-        };
-        Agreed { mpa: Some(mpa), ird: negotiated.ird, ord: negotiated.ord }
+        }
     }
 }
 
 impl std::fmt::Display for Agreed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let on = |on: bool| if on { "on" } else { "off" };
-        let Agreed { mpa, ird, ord } = self;
-        let Some(mpa) = mpa else { return write!(f, "by a device of this host, IRD {ird}, ORD {ord}") };
+        let Agreed { by, mpa, ird, ord } = self;
+        let Some(mpa) = mpa else { return write!(f, "by {by}, IRD {ird}, ORD {ord}") };
         write!(f, "MPA revision {}, CRC {}, IRD {ird}, ORD {ord}", mpa.revision, on(mpa.crc))?;
         match (mpa.markers_sent, mpa.markers_received) {
             (false, false) => Ok(()),

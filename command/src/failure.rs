@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use rddp_rnic::ConnectError;
+use rddp_rnic::{ConnectError, NamedBy};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
@@ -188,6 +188,9 @@ impl Failure {
                         "is it {what}? Then its log says what keeps it; a plain TCP service does not answer, nor does a firewall"
                     ))
             }
+            ConnectError::Unreached(_) => failure.remedy(format!(
+                "start {what} there, on a device too where this one is no RNIC; or --device soft here"
+            )),
             // A server without a free place closes before it has read anything.
             ConnectError::Closed | ConnectError::Startup(_) => failure.remedy(format!(
                 "is it {what}? A plain TCP service does not speak MPA, or the server has too many connections at the moment"
@@ -261,6 +264,12 @@ impl From<rddp_rnic::Error> for Failure {
             rddp_rnic::Error::Host { what, .. } if what.contains("RDDP_CAPTURE") => {
                 failure.remedy("have RDDP_CAPTURE name a file that can be written, or unset it")
             }
+            rddp_rnic::Error::NamedDevice { error, by } => Self::failed(error.to_string()).remedy(match by {
+                NamedBy::Program => "--device soft: rddp itself moves the octets, over TCP",
+                NamedBy::Variable => {
+                    "unset RDDP_DEVICE, or set it to soft: rddp itself moves the octets, over TCP"
+                }
+            }),
             rddp_rnic::Error::Host { .. } => failure.remedy("rddp doctor shows this host's limits"),
             _ => failure,
         }

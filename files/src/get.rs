@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::signals;
-use rddp_rnic::{MemoryRegion, Rnic, SendWr, TerminateCode};
+use rddp_rnic::{MemoryRegion, SendWr, TerminateCode};
 
 use super::Options;
 use super::checksum::Check;
@@ -38,7 +38,7 @@ pub(super) fn run(names: &[PathBuf], recursive: bool, options: &Options) -> Resu
         return tree::get(&remotes, local, true, options);
     }
     options.one_file()?;
-    let hub = Hub::new(&Rnic::open()?)?;
+    let hub = Hub::new(&RemoteFile::parse(remote)?.device(&options.device)?.open()?)?;
     patiently(options.retry, || 0, || hub.run(one(options, remote, local, &hub))?)
 }
 
@@ -66,7 +66,7 @@ async fn one(options: &Options, remote: &str, local: &Path, hub: &Rc<Hub>) -> Re
     let finished = server.talk.leaving(finished).await;
     let finished = if is_resumable { finished.map_err(resumable) } else { finished }?;
     server.talk.close().await;
-    let about = About { file: path, peer: server.addr, check };
+    let about = About { file: path, peer: server.addr, by: server.by, check };
     let summary = finished.summary(about);
     if local == Path::new(STANDARD) {
         summary.complain(options.json);

@@ -51,6 +51,7 @@ mod wishes;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rddp_command::device;
 use rddp_command::failure::Failure;
 
 pub use self::checksum::Check;
@@ -68,6 +69,8 @@ pub const PORT: u16 = 7177;
 /// The wishes of a user who puts or gets files.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The device of this end.
+    pub device: device::Choice,
     /// The result is printed as JSON.
     pub json: bool,
     /// At most so many octets a second.
@@ -109,6 +112,8 @@ pub struct Options {
 pub struct Listing {
     /// A directory, or a file: `HOST[:PORT]/PATH`.
     pub remote: String,
+    /// The device of this end.
+    pub device: device::Choice,
     /// List directories with all that is in them.
     pub recursive: bool,
     /// Each entry is printed as JSON.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rddp_command::failure::{Failure, FailureKind};
-use rddp_rnic::{Access, Rnic, SendWr};
+use rddp_rnic::{Access, SendWr};
 
 use super::Options;
 use super::checksum::Check;
@@ -38,7 +38,7 @@ pub(super) fn run(names: &[PathBuf], recursive: bool, options: &Options) -> Resu
         return tree::put(locals, remote, true, options);
     }
     options.one_file()?;
-    let hub = Hub::new(&Rnic::open()?)?;
+    let hub = Hub::new(&RemoteFile::parse(remote)?.device(&options.device)?.open()?)?;
     patiently(options.retry, || 0, || hub.run(one(options, local, remote, &hub))?)
 }
 
@@ -62,7 +62,7 @@ async fn one(options: &Options, local: &Path, remote: &str, hub: &Rc<Hub>) -> Re
     let finished = server.talk.leaving(finished).await;
     let finished = if is_stdin { finished } else { finished.map_err(resumable) }?;
     server.talk.close().await;
-    let about = About { file: path, peer: server.addr, check };
+    let about = About { file: path, peer: server.addr, by: server.by, check };
     finished.summary(about).print(options.json);
     Ok(())
 }

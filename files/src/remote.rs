@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rddp_command::addr;
+use rddp_command::device::{By, Choice};
 use rddp_command::failure::Failure;
 use rddp_rnic::ConnectOptions;
 
@@ -74,6 +75,11 @@ impl<'a> RemoteFile<'a> {
         Ok(name)
     }
 
+    /// Returns the device by which the server is reached.
+    pub(super) fn device(&self, choice: &Choice) -> Result<Choice, Failure> {
+        choice.towards(|| addr::resolve(self.host, super::PORT))
+    }
+
     pub(super) fn connect(&self, asks: Asks<'_>, hub: &Rc<Hub>) -> Result<Server, Failure> {
         addr::first(&addr::resolve(self.host, super::PORT)?, |addr| connect(addr, asks, hub))
     }
@@ -95,6 +101,7 @@ pub(super) struct Asks<'a> {
 pub(super) struct Server {
     pub(super) talk: Talk,
     pub(super) addr: SocketAddr,
+    pub(super) by: By,
 }
 
 /// Splits `HOST:PORT:PATH` at its second colon, and `HOST::MODULE/PATH`, as rsync names what a
@@ -123,6 +130,10 @@ fn scp_form(text: &str) -> Option<(&str, &str)> {
 
 fn connect(addr: SocketAddr, asks: Asks<'_>, hub: &Rc<Hub>) -> Result<Server, Failure> {
     let mut talk = Talk::new(hub)?;
+    let by = By::of(&hub.rnic);
+    if asks.large && by.is_host() {
+        return Err(by.lacks("FPDUs longer than TCP's segments"));
+    }
     let hello = Hello { token: asks.token.is_some(), large: asks.large };
     let usual = ConnectOptions::default();
     let options = ConnectOptions {
@@ -141,7 +152,7 @@ fn connect(addr: SocketAddr, asks: Asks<'_>, hub: &Rc<Hub>) -> Result<Server, Fa
     if let (Some(token), Some(nonce)) = (asks.token, agreed.nonce) {
         talk.sign_with(token.clone(), nonce);
     }
-    Ok(Server { talk, addr })
+    Ok(Server { talk, addr, by })
 }
 
 #[cfg(test)]

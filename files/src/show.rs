@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use rddp_command::device::By;
 use rddp_command::failure::{Failure, FailureKind, printable_name};
 use rddp_command::out::{self, complain, say};
 use rddp_command::signals;
@@ -35,6 +36,8 @@ pub(super) struct Progress {
 pub(super) struct Summary {
     file: String,
     peer: SocketAddr,
+    #[serde(flatten)]
+    by: By,
     octets: u64,
     resumed_from: u64,
     /// True if a file of that name was replaced.
@@ -54,6 +57,7 @@ pub(super) struct Summary {
 pub(super) struct About {
     pub(super) file: String,
     pub(super) peer: SocketAddr,
+    pub(super) by: By,
     pub(super) check: Check,
 }
 
@@ -165,12 +169,13 @@ impl Finished {
     /// Returns the result of the transfer, in the form in which it is printed.
     pub(super) fn summary(self, about: About) -> Summary {
         let Finished { took, from, octets, carried, sha256, replaced, unchanged } = self;
-        let About { file, peer, check } = about;
+        let About { file, peer, by, check } = about;
         let seconds = took.as_secs_f64();
         let bytes_per_s = if seconds > 0.0 { (carried as f64 / seconds).round() } else { 0.0 };
         Summary {
             file,
             peer,
+            by,
             octets,
             resumed_from: if unchanged { 0 } else { from },
             replaced,

@@ -8,7 +8,7 @@ use rddp_command::endpoint::{CLOSE, Endpoint, ended, looks, silent};
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::places::{Meter, SLOW};
 use rddp_command::signals::CHECK_INTERVAL;
-use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, Rnic, SendWr, Status};
+use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, SendWr, Status};
 use serde::Serialize;
 
 use super::checksum::CHUNK;
@@ -40,6 +40,8 @@ pub(super) struct Talk {
     inbox: MemoryRegion,
     /// Octets of a receive.
     longest: usize,
+    /// Octets that are sent inline.
+    max_inline: usize,
     /// Room for a long message, and for octets of a file behind it.
     outbox: MemoryRegion,
     /// The part of the outbox that has the last long message.
@@ -89,7 +91,21 @@ impl Talk {
         hub.join(end.qp.num())?;
         let (hub, said_busy, behind) = (hub.clone(), Instant::now(), Vec::new());
         let (half, sinks, proof) = Default::default();
-        let talk = Talk { end, hub, inbox, longest, outbox, half, behind, sinks, said_busy, stay, proof };
+        let max_inline = hub.rnic.capabilities().max_inline;
+        let talk = Talk {
+            end,
+            hub,
+            inbox,
+            longest,
+            max_inline,
+            outbox,
+            half,
+            behind,
+            sinks,
+            said_busy,
+            stay,
+            proof,
+        };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
@@ -130,7 +146,7 @@ impl Talk {
         message: &impl Serialize,
     ) -> Result<(), Failure> {
         let text = text_of(message)?;
-        let send = if text.len() <= Rnic::CAPABILITIES.max_inline {
+        let send = if text.len() <= self.max_inline {
             SendWr::send_inline(SEND, &text)
         } else {
             // The other end has taken the last long message but one before there is another: a

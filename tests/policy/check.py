@@ -81,7 +81,7 @@ NEEDS = {
 # Tests may use what is below their crate, this,
 FOR_TESTS = "rddp-test-support"
 # and what they load, or start programs under, which must have been built.
-LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths"], "rddp-compare": ["rddp-preload"],
+LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths", "rddp-fake-verbs"], "rddp-compare": ["rddp-preload"],
                    "rddp-rnic": ["rddp-fake-verbs"], "rddp-tests": ["rddp-fake-verbs"],
                    "rddp-verbs-device": ["rddp-fake-verbs"]}
 

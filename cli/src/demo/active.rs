@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rddp_command::endpoint::{Agreed, Endpoint};
 use rddp_command::failure::Failure;
-use rddp_rnic::{Access, Completed, Completion, ConnectOptions, MemoryRegion, RecvWr, Rnic, SendWr};
+use rddp_rnic::{
+    Access, Capabilities, Completed, Completion, ConnectOptions, MemoryRegion, RecvWr, Rnic, SendWr,
+};
 
 use super::script::{Answer, Ask, GUARD, MAX, REGION, RemoteMemory, TALK, Which, difference, pattern};
 
@@ -27,6 +29,7 @@ pub(super) struct Memory {
 pub(super) struct Active {
     pub(super) end: Endpoint,
     pub(super) agreed: Agreed,
+    pub(super) limits: Capabilities,
     pub(super) memory: Memory,
     /// The memory that is sent, and that Writes take their octets from.
     pub(super) source: MemoryRegion,
@@ -38,22 +41,23 @@ pub(super) struct Active {
 }
 
 impl Active {
-    pub(super) fn connect(addr: SocketAddr, markers: bool) -> Result<Self, Failure> {
-        let end = Endpoint::new(&Rnic::open()?)?;
+    pub(super) fn connect(rnic: &Rnic, addr: SocketAddr, markers: bool) -> Result<Self, Failure> {
+        let end = Endpoint::new(rnic)?;
         let talk = end.pd.allocate(TALK, Access::LOCAL_WRITE)?;
         let listen = RecvWr::one(RECEIVE, talk.whole());
         end.qp.post_recv(listen)?;
         let options =
             ConnectOptions { markers, private_data: vec![u8::from(markers)], ..ConnectOptions::default() };
         let connected = end.connect(addr, &options, "the passive process")?;
-        let agreed = Agreed::from(&connected);
+        let agreed = Agreed::of(rnic, &connected);
         let Answer::Memory { target, source, word, lent } = answer(&end, &talk)? else {
             return Err(Failure::peer("the passive process did not describe its memory"));
         };
         let memory = Memory { target, source, word, lent };
         let source = end.pd.allocate(MAX, Access::LOCAL_WRITE)?;
         let sink = end.pd.allocate(REGION, Access::LOCAL_WRITE)?;
-        Ok(Active { end, agreed, memory, source, sink, talk, seed: 0, compared: 0 })
+        let limits = rnic.capabilities();
+        Ok(Active { end, agreed, limits, memory, source, sink, talk, seed: 0, compared: 0 })
     }
 
     pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {

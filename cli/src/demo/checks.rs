@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rddp_command::endpoint::Agreed;
 use rddp_command::failure::{Failure, FailureKind};
-use rddp_rnic::{Operation, QpState, SendWr, TerminateCode};
+use rddp_rnic::{Atomics, Operation, QpState, Rnic, SendWr, TerminateCode};
 
 use super::active::{Active, REQUEST, expect};
 use super::script::{Answer, Ask, GUARD, MAX, READ_SEED, REGION, WORD_AT, Which, pattern};
@@ -18,53 +18,82 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 type Check = fn(&mut Active) -> Result<(), Failure>;
 
+/// Returns whether the device has what a check tries.
+type Has = fn(&Active) -> bool;
+
 /// The checks in the order in which they are made; the last one ends the connection.
-const ALL: [(&str, Check); 8] = [
-    ("Send, and with Solicited Event: 0 octets to 1 MiB", sends),
-    ("Immediate Data: 8 octets in the completion", immediate),
-    ("RDMA Write: 0 octets to 1 MiB, and nothing beside it", writes),
-    ("RDMA Read: 0 octets to 1 MiB, and nothing beside it", reads),
-    ("FetchAdd, CmpSwap: originals, values, masks", atomics),
-    ("Send with Invalidate: the region is revoked", |active| invalidate(active, 0)),
-    ("... with Solicited Event: another one is revoked", |active| invalidate(active, 1)),
-    ("Write to a revoked region: refused by a Terminate", revoked),
+const ALL: [(&str, Has, Check); 8] = [
+    ("Send, and with Solicited Event: 0 octets to 1 MiB", |_| true, sends),
+    ("Immediate Data in the completion", |active| active.limits.immediate_len > 0, immediate),
+    ("RDMA Write: 0 octets to 1 MiB, and nothing beside it", |_| true, writes),
+    ("RDMA Read: 0 octets to 1 MiB, and nothing beside it", |_| true, reads),
+    ("FetchAdd, CmpSwap: originals, values, masks", |active| active.limits.atomics != Atomics::None, atomics),
+    ("Send with Invalidate: the region is revoked", revokes, |active| invalidate(active, 0)),
+    ("... with Solicited Event: another one is revoked", revokes, |active| invalidate(active, 1)),
+    ("Write to a revoked region: refused by a Terminate", revokes, revoked),
 ];
+
+/// Returns whether peers may revoke regions, which they may of software alone.
+fn revokes(active: &Active) -> bool {
+    !active.agreed.by.is_host()
+}
+
+/// The outcome of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Passed,
+    /// The device does not have what the check tries.
+    Lacking,
+    Failed(String),
+}
 
 /// The result of all checks on one connection.
 pub(super) struct Checks {
     pub(super) agreed: Agreed,
-    /// The name of each check, with the reason if it failed.
-    pub(super) list: Vec<(&'static str, Option<String>)>,
+    /// The name of each check, with its outcome.
+    pub(super) list: Vec<(&'static str, Verdict)>,
     /// Octets that were compared.
     pub(super) compared: u64,
 }
 
 impl Checks {
     pub(super) fn passed(&self) -> bool {
-        self.list.iter().all(|(_, failure)| failure.is_none())
+        self.failure().is_none()
+    }
+
+    /// Returns the first check that has failed, and why.
+    pub(super) fn failure(&self) -> Option<(&'static str, &str)> {
+        self.list.iter().find_map(|(name, verdict)| match verdict {
+            Verdict::Failed(why) => Some((*name, why.as_str())),
+            Verdict::Passed | Verdict::Lacking => None,
+        })
     }
 }
 
 /// Makes all checks on one connection.
-pub(super) fn run(addr: SocketAddr, markers: bool) -> Result<Checks, Failure> {
-    let mut active = Active::connect(addr, markers)?;
+pub(super) fn run(rnic: &Rnic, addr: SocketAddr, markers: bool) -> Result<Checks, Failure> {
+    let mut active = Active::connect(rnic, addr, markers)?;
     let agreed = active.agreed.clone();
     // A device of the host has its own terms.
     let as_asked = agreed
         .mpa
         .as_ref()
         .is_none_or(|mpa| mpa.crc && (mpa.markers_sent, mpa.markers_received) == (markers, markers));
-    let mut list =
-        vec![("Connect: MPA startup, as asked for", (!as_asked).then(|| format!("agreed on: {agreed}")))];
+    let startup = if as_asked { Verdict::Passed } else { Verdict::Failed(format!("agreed on: {agreed}")) };
+    let mut list = vec![("Connect: startup, as asked for", startup)];
     let mut over = None;
-    for (name, check) in ALL {
+    for (name, has, check) in ALL {
+        if !has(&active) {
+            list.push((name, Verdict::Lacking));
+            continue;
+        }
         if over.is_none() {
             over = check(&mut active).err();
         }
         match &over {
             Some(failure) if failure.kind() == FailureKind::Interrupted => return Err(failure.clone()),
-            Some(failure) => list.push((name, Some(failure.to_string()))),
-            None => list.push((name, None)),
+            Some(failure) => list.push((name, Verdict::Failed(failure.to_string()))),
+            None => list.push((name, Verdict::Passed)),
         }
     }
     Ok(Checks { agreed, list, compared: active.compared() })
@@ -79,7 +108,8 @@ fn sends(active: &mut Active) -> Result<(), Failure> {
             let mut wr = SendWr::send(REQUEST, list);
             wr.solicited = solicited;
             let arrived = active.deliver(&wr, len, seed)?;
-            arrived_as(&arrived, len, solicited, None)?;
+            // A device of the host does not tell.
+            arrived_as(&arrived, len, solicited && !active.agreed.by.is_host(), None)?;
         }
     }
     Ok(())
@@ -102,7 +132,8 @@ fn arrived_as(
 }
 
 fn immediate(active: &mut Active) -> Result<(), Failure> {
-    let data = *b"8 octets";
+    let mut data = *b"8 octets";
+    data[active.limits.immediate_len..].fill(0);
     let arrived = active.deliver(&SendWr::immediate(REQUEST, data), 8, 0)?;
     expect(arrived, |arrived| matches!(arrived, Answer::Arrived { immediate: Some(got), .. } if *got == data))
         .map(drop)
@@ -140,7 +171,8 @@ fn atomics(active: &mut Active) -> Result<(), Failure> {
         (masked(0, 0, 0xff00, 0xff00), 7, 0xff07),
         (masked(0x0007, 0x00ff, 0x00ee, 0x00ff), 0xff07, 0xffee),
     ];
-    for (wr, original, value) in steps {
+    let has_masks = active.limits.atomics == Atomics::Masked;
+    for (wr, original, value) in steps.into_iter().take(if has_masks { 6 } else { 4 }) {
         active.sink.write(0, &vec![GUARD; REGION])?;
         active.complete(&wr)?;
         active.compare_sink(0, &u64::to_ne_bytes(original))?;

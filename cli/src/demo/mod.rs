@@ -18,12 +18,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
+use rddp_command::device::{By, Choice};
 use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::units::parse_seconds;
 use serde::{Deserialize, Serialize};
 
 use self::checks::Checks;
 use crate::child::Child;
+use crate::device::Device;
 use crate::perf::{self, Direction, Op, Options, Outcome, Setup, Wait};
 
 const EXAMPLES: &str = "\
@@ -35,6 +37,7 @@ What it does:
 
 Examples:
   rddp demo
+  rddp demo --device rxe0      by an RDMA device of this host, as far as it has the operations
   rddp demo --json | jq .passed";
 
 /// Do RDMA between two processes over loopback, compare every octet, and measure it
@@ -48,6 +51,9 @@ pub(crate) struct DemoArgs {
     /// Seconds of measuring, for each of three operations and two sizes; 0: only check
     #[arg(long, value_name = "SECONDS", default_value = "1.2", value_parser = parse_seconds)]
     duration: Duration,
+
+    #[command(flatten)]
+    device: Device,
 }
 
 /// The addresses on which the passive process listens: for the checks, and for the measurement.
@@ -62,17 +68,22 @@ const SMALL: u32 = 64;
 const LARGE: u32 = 1 << 20;
 
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let (mut child, listening): (Child, Listening) = Child::start(&["demo-passive"])?;
-    report::begin(args.json, listening.demo);
-    let with_crc = checks::run(listening.demo, false)?;
-    let with_markers = checks::run(listening.demo, true)?;
-    let columns = [with_crc, with_markers];
+    // Both ends are here, where no device of the host is on the way.
+    let rnic = args.device.choice().towards(|| Ok(Vec::new()))?.open()?;
+    let device = Choice::Named(rnic.device().to_owned());
+    let (mut child, listening): (Child, Listening) =
+        Child::start(&["demo-passive", "--device", rnic.device()])?;
+    report::begin(args.json, &By::of(&rnic), listening.demo);
+    // Devices of the host have no markers.
+    let markers: &[bool] = if By::of(&rnic).is_host() { &[false] } else { &[false, true] };
+    let columns = markers.iter().map(|markers| checks::run(&rnic, listening.demo, *markers));
+    let columns: Vec<_> = columns.collect::<Result<_, _>>()?;
     report::checks(args.json, &columns);
     let measured = if args.duration.is_zero() || !columns.iter().all(Checks::passed) {
         Ok(Vec::new())
     } else {
         report::measuring(args.json);
-        measure(listening.perf, args.duration)
+        measure(listening.perf, args.duration, device)
     };
     // The passive process reports by its exit code whether its own memory was as it should be.
     let untouched = child.end().is_some_and(|status| status.success());
@@ -93,7 +104,7 @@ fn verdict(columns: &[Checks], untouched: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(addr: SocketAddr, duration: Duration) -> Result<Vec<Outcome>, Failure> {
+fn measure(addr: SocketAddr, duration: Duration, device: Choice) -> Result<Vec<Outcome>, Failure> {
     // An end that spins keeps the other from running unless each has a processor.
     let wait = if perf::has_two_idle() { Wait::Poll } else { Wait::Event };
     let options = Options {
@@ -103,6 +114,7 @@ fn measure(addr: SocketAddr, duration: Duration) -> Result<Vec<Outcome>, Failure
         iterations: None,
         interval: None,
         direction: Direction::Forward,
+        device,
         setup: Setup { wait, ..Setup::default() },
     };
     perf::measure(addr, &options, &mut |_| {})

@@ -3,11 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
+use rddp_command::device::{By, Choice, own_address};
 use rddp_command::endpoint::Endpoint;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::{addr, out, signals};
 use rddp_rnic::{
-    Access, Completed, Completion, ConnectOptions, ConnectRequest, MemoryRegion, RecvWr, Rnic, SendWr,
+    Access, Atomics, Completed, Completion, ConnectOptions, ConnectRequest, MemoryRegion, RecvWr, Rnic,
+    SendWr,
 };
 
 use super::Listening;
@@ -25,12 +27,12 @@ const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
 /// Runs the passive process, until its standard input ends.
-pub(crate) fn run() -> Result<(), Failure> {
+pub(crate) fn run(device: &Choice) -> Result<(), Failure> {
     child::stop_with_stdin()?;
-    let local = "127.0.0.1".parse().ok();
-    let rnic = Rnic::open()?;
+    let rnic = device.open()?;
+    let local = Some(own_address(&rnic, false)?);
     let (listener, demo) = addr::rdma_listener(&rnic, local, 0, &ConnectOptions::default())?;
-    let mut server = Server::bind(local, 0, false)?;
+    let mut server = Server::bind(local, 0, false, std::slice::from_ref(device))?;
     server.quiet = true;
     out::json(&Listening { demo, perf: server.listening().listening });
     let measuring = thread::Builder::new().spawn(move || server.run());
@@ -55,7 +57,8 @@ pub(crate) fn run() -> Result<(), Failure> {
 fn serve(rnic: &Rnic, request: ConnectRequest) -> Result<(), Failure> {
     // Each end asks for the markers that it receives. So the active process says here whether it
     // wants to send markers, and this end asks for them.
-    let markers = request.private_data() == [1];
+    // On InfiniBand, zeros follow it.
+    let markers = request.private_data().first() == Some(&1);
     let passive = Passive::new(rnic)?;
     passive.end.accept(request, &ConnectOptions { markers, ..ConnectOptions::default() })?;
     passive.answer(&passive.memory())?;
@@ -93,13 +96,18 @@ impl Passive {
         let end = Endpoint::new(rnic)?;
         let local = |len| end.pd.allocate(len, Access::LOCAL_WRITE);
         let writable = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let lend = || end.pd.allocate(REGION, writable | Access::REMOTE_INVALIDATE);
+        let is_soft = !By::of(rnic).is_host();
+        let lent = if is_soft { writable | Access::REMOTE_INVALIDATE } else { writable };
+        let lend = || end.pd.allocate(REGION, lent);
+        let has_atomics = rnic.capabilities().atomics != Atomics::None;
+        let of_word =
+            if has_atomics { Access::LOCAL_WRITE | Access::REMOTE_ATOMIC } else { Access::LOCAL_WRITE };
         let passive = Passive {
             talk: local(TALK)?,
             inbox: local(MAX)?,
             target: end.pd.allocate(REGION, writable)?,
             source: end.pd.allocate(MAX, Access::LOCAL_WRITE | Access::REMOTE_READ)?,
-            word: end.pd.allocate(WORD_REGION, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?,
+            word: end.pd.allocate(WORD_REGION, of_word)?,
             lent: [lend()?, lend()?],
             end,
         };

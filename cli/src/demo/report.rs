@@ -2,41 +2,49 @@
 
 use std::net::SocketAddr;
 
+use rddp_command::device::By;
 use rddp_command::out::{self, Table, say};
 use rddp_command::units;
 use serde::Serialize;
 
-use super::checks::Checks;
+use super::checks::{Checks, Verdict};
 use super::{LARGE, SMALL};
 use crate::perf::{Op, Outcome, Wait};
 
-pub(super) fn begin(json: bool, addr: SocketAddr) {
+pub(super) fn begin(json: bool, by: &By, addr: SocketAddr) {
+    let how = if by.is_host() { format!("RDMA by {by}") } else { "RDMA over TCP".to_owned() };
     if !json {
-        say!("Two processes on this host do RDMA over TCP, by way of {addr}.");
+        say!("Two processes on this host do {how}, by way of {addr}.");
         say!();
     }
 }
 
 /// Prints one row for each check, with one column for each connection.
-pub(super) fn checks(json: bool, columns: &[Checks; 2]) {
+pub(super) fn checks(json: bool, columns: &[Checks]) {
     if json {
         return;
     }
-    let [crc, markers] = columns;
-    let verdict = |failure: &Option<String>| if failure.is_none() { "ok" } else { "FAILED" };
+    let Some(first) = columns.first() else { return };
+    let verdict = |verdict: &Verdict| match verdict {
+        Verdict::Passed => "ok",
+        Verdict::Lacking => "none here",
+        Verdict::Failed(_) => "FAILED",
+    };
+    let heads = if first.agreed.by.is_host() { &[""][..] } else { &["CRC", "CRC, markers"] };
     let mut table = Table::default();
-    table.row(["Every octet compared with what it should be", "CRC", "CRC, markers"]);
-    for ((name, with_crc), (_, with_markers)) in crc.list.iter().zip(&markers.list) {
-        table.row([*name, verdict(with_crc), verdict(with_markers)]);
+    table.row(["Every octet compared with what it should be"].iter().chain(heads).copied());
+    for (row, (name, _)) in first.list.iter().enumerate() {
+        table.row([*name].into_iter().chain(columns.iter().map(|column| verdict(&column.list[row].1))));
     }
     table.print();
-    for (setting, column) in ["CRC", "CRC, markers"].iter().zip(columns) {
-        if let Some((name, Some(failure))) = column.list.iter().find(|(_, failure)| failure.is_some()) {
-            say!("FAILED ({setting}) {name}: {failure}");
+    for (setting, column) in heads.iter().zip(columns) {
+        if let Some((name, why)) = column.failure() {
+            let setting = if setting.is_empty() { String::new() } else { format!(" ({setting})") };
+            say!("FAILED{setting} {name}: {why}");
         }
     }
     let compared = columns.iter().map(|column| column.compared).sum();
-    say!("{}; {} of memory compared.", crc.agreed, units::about(compared));
+    say!("{}; {} of memory compared.", first.agreed, units::about(compared));
     say!();
 }
 
@@ -49,6 +57,8 @@ pub(super) fn measuring(json: bool) {
 /// The result for `--json`.
 #[derive(Serialize)]
 struct Found<'a> {
+    #[serde(flatten)]
+    by: Option<&'a By>,
     passed: bool,
     checks: Vec<Row<'a>>,
     octets_compared: u64,
@@ -60,24 +70,28 @@ struct Row<'a> {
     name: &'a str,
     markers: bool,
     passed: bool,
+    /// The device does not have what the check tries.
+    lacking: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
 }
 
-pub(super) fn end(json: bool, columns: &[Checks; 2], untouched: bool, outcomes: &[Outcome]) {
+pub(super) fn end(json: bool, columns: &[Checks], untouched: bool, outcomes: &[Outcome]) {
     if !json {
         measured(outcomes);
         return;
     }
     let rows = [false, true].into_iter().zip(columns).flat_map(|(markers, column)| {
-        column.list.iter().map(move |(name, why)| Row {
+        column.list.iter().map(move |(name, verdict)| Row {
             name,
             markers,
-            passed: why.is_none(),
-            why: why.as_deref(),
+            passed: *verdict == Verdict::Passed,
+            lacking: *verdict == Verdict::Lacking,
+            why: if let Verdict::Failed(why) = verdict { Some(why) } else { None },
         })
     });
     out::json(&Found {
+        by: columns.first().map(|column| &column.agreed.by),
         passed: untouched && columns.iter().all(Checks::passed),
         checks: rows.collect(),
         octets_compared: columns.iter().map(|column| column.compared).sum(),

@@ -67,9 +67,7 @@ impl Topic {
             Topic::Sockets => "Extended sockets",
             Topic::Verbs => "RDMA programs (rddp run --verbs, --roce)",
             Topic::Device => "Limits of the library rddp-rnic, for programs in Rust",
-            Topic::RdmaDevices => {
-                "RDMA devices of the kernel (rddp uses the one that RDDP_DEVICE names, if any)"
-            }
+            Topic::RdmaDevices => "RDMA devices of the kernel (rddp uses those that --device names, if any)",
             Topic::Peer => "The other host",
         }
     }

@@ -35,8 +35,8 @@ fn files(soft: rlim_t, hard: rlim_t) -> Finding {
 }
 
 fn lockable(soft: rlim_t) -> Finding {
-    let advice =
-        "counts only for regions that a program registers locked (rddp's own commands lock none): ulimit -l";
+    let advice = "counts for what is registered with an RDMA device (--device), and for regions that a program \
+         registers locked: ulimit -l";
     Finding::ok(Topic::Limits, "locked memory (RLIMIT_MEMLOCK)", octets(soft)).but_if(
         soft != RLIM_INFINITY,
         Level::Note,

@@ -35,11 +35,12 @@ fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
         Ok(MapperAnswer::None) => "no answer: ports are as they are named".to_owned(),
         Err(error) => format!("cannot be asked: {error}"),
     };
-    let end = Endpoint::new(&Rnic::open()?)?;
+    let rnic = Rnic::open()?;
+    let end = Endpoint::new(&rnic)?;
     let listener = match end.qp.connect(addr, &ConnectOptions::default()) {
         Ok(connected) => {
             end.close();
-            Finding::ok(Topic::Peer, addr.to_string(), format!("{IWARP}: {}", Agreed::from(&connected)))
+            Finding::ok(Topic::Peer, addr.to_string(), format!("{IWARP}: {}", Agreed::of(&rnic, &connected)))
         }
         // A rejection also shows that a listener is there: its program does not know this client.
         Err(ConnectError::Rejected { private_data }) => {

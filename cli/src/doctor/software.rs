@@ -7,7 +7,7 @@ use super::finding::{Finding, Level, Topic};
 
 pub(super) fn inspect() -> Vec<Finding> {
     match Rnic::open() {
-        Ok(rnic) => findings(&rnic.capabilities()),
+        Ok(rnic) => findings(&rnic.capabilities(), Topic::Device, ""),
         Err(error) => vec![cannot_open(&error)],
     }
 }
@@ -22,7 +22,8 @@ fn cannot_open(error: &Error) -> Finding {
     Finding::ok(Topic::Device, "device", format!("cannot be opened: {error}")).but(Level::Bad, advice)
 }
 
-fn findings(device: &Capabilities) -> Vec<Finding> {
+/// Returns what a device has, each subject behind `prefix`.
+pub(super) fn findings(device: &Capabilities, topic: Topic, prefix: &str) -> Vec<Finding> {
     let Capabilities { max_message, max_sge, max_inline, max_ird, max_ord, max_cqes, max_stags, .. } = device;
     [
         ("requests", format!("up to {max_sge} elements, or {max_inline} octets inline")),
@@ -34,10 +35,27 @@ fn findings(device: &Capabilities) -> Vec<Finding> {
             format!("requests: {}; completions: {max_cqes}", bounded(device.max_requests, "any number")),
         ),
         ("memory", format!("{max_stags} regions and windows")),
-        ("private data", format!("{} octets to connect", device.max_request_data)),
+        ("operations", operations(device)),
+        (
+            "private data",
+            format!(
+                "{} octets to connect, {} to accept, {} to reject",
+                device.max_request_data, device.max_reply_data, device.max_reject_data
+            ),
+        ),
     ]
-    .map(|(subject, value)| Finding::ok(Topic::Device, subject, value))
+    .map(|(subject, value)| Finding::ok(topic, format!("{prefix}{subject}"), value))
     .into()
+}
+
+fn operations(device: &Capabilities) -> String {
+    let has = [
+        ("memory windows", device.windows),
+        ("Send with Invalidate", device.send_invalidate),
+        ("shared receive queues", device.shared_receives),
+        ("the octets of a Write in order", device.data_in_order),
+    ];
+    has.map(|(what, is_there)| format!("{}{what}", if is_there { "" } else { "no " })).join(", ")
 }
 
 fn atomics(kind: Atomics) -> &'static str {
@@ -61,7 +79,11 @@ mod tests {
     fn what_a_device_lacks_is_said() {
         let software = Rnic::open().unwrap().capabilities();
         let value = |device: &Capabilities, subject: &str| {
-            findings(device).into_iter().find(|finding| finding.subject == subject).unwrap().value
+            findings(device, Topic::Device, "")
+                .into_iter()
+                .find(|finding| finding.subject == subject)
+                .unwrap()
+                .value
         };
         assert_eq!(value(&software, "Reads and atomics"), "1024 in, 1024 out at a time; atomics with masks");
         let lesser = Capabilities { max_qps: Some(7), atomics: Atomics::None, max_ord: 0, ..software };

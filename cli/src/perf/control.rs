@@ -5,9 +5,10 @@ use std::net::{IpAddr, TcpStream};
 use std::ops::Add;
 use std::time::{Duration, Instant};
 
+use rddp_command::device::By;
 use rddp_command::failure::Failure;
 use rddp_command::signals;
-use rddp_rnic::{ConnectOptions, Remote, Stag};
+use rddp_rnic::{Atomics, ConnectOptions, Remote, Rnic, Stag};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,10 @@ pub(crate) struct Setup {
     #[serde(default)]
     pub(crate) placement: Level,
     pub(crate) wait: Wait,
+    /// Slices end, and credits and answers come, by Sends: a device has no Immediate Data of eight
+    /// octets, or no order of the octets of a Write. Older clients have neither.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) sends: bool,
     /// This end's address of the control connection, on whose interface the kernel places.
     #[serde(skip)]
     pub(crate) local: Option<IpAddr>,
@@ -88,6 +93,7 @@ impl Default for Setup {
             stable: false,
             placement: Level::User,
             wait: Wait::Poll,
+            sends: false,
             local: None,
         }
     }
@@ -162,6 +168,11 @@ impl Setup {
         if self.op == Op::Udp { 1 } else { self.batch() }
     }
 
+    /// Returns whether ends see a Write by its last octet in memory.
+    pub(super) fn looks_at_memory(&self) -> bool {
+        self.wait == Wait::Poll && !self.sends
+    }
+
     /// Returns the number of data connections over plain TCP: where messages are not a stream's,
     /// with the one beside them.
     pub(super) fn streams(&self) -> u16 {
@@ -171,6 +182,19 @@ impl Setup {
             Op::Tcp => self.qps,
             _ => self.qps + 1,
         }
+    }
+
+    /// Returns an error if a device cannot run with these settings: at once, and not in the middle.
+    pub(super) fn check_device(&self, rnic: &Rnic) -> Result<(), Failure> {
+        let (limits, by) = (rnic.capabilities(), By::of(rnic));
+        let is_too_long = self.op == Op::Send && u64::from(self.size) > limits.max_message;
+        let lacking = [
+            ("atomic operations", self.op.is_atomic() && limits.atomics == Atomics::None),
+            ("Sends of that length", is_too_long),
+            ("FPDUs longer than TCP's segments", by.is_host() && self.large_fpdus),
+            ("placement in the kernel", by.is_host() && self.placement != Level::User),
+        ];
+        lacking.iter().find(|(_, lacks)| *lacks).map_or(Ok(()), |(what, _)| Err(by.lacks(what)))
     }
 
     pub(super) fn options(&self) -> ConnectOptions {
@@ -187,6 +211,11 @@ impl Setup {
             ..ConnectOptions::default()
         }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A place in memory of the other end.
@@ -277,7 +306,13 @@ pub(super) enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// The server is ready for the data connections.
-    Ready { session: u64, rdma_port: u16 },
+    Ready {
+        session: u64,
+        rdma_port: u16,
+        /// The value of [`Setup::sends`] for the server's devices. Older servers leave it out.
+        #[serde(default, skip_serializing_if = "is_false")]
+        sends: bool,
+    },
     /// The data connections are there.
     Connected {
         #[serde(rename = "places")]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use rddp_command::endpoint::Agreed;
 use rddp_command::failure::Failure;
 use rddp_load::Extent;
-use rddp_rnic::ConnectRequest;
+use rddp_rnic::{ConnectRequest, Rnic};
 
 use super::control::{Buffers, Phase, Placed, Sent, Setup};
 use super::measure::Latencies;
@@ -57,13 +57,20 @@ fn is_active(setup: &Setup, wish: Wish) -> bool {
 }
 
 impl Rdma {
-    /// Makes idle connections; `None` if the session is not one of iWARP.
-    pub(super) fn new(setup: &Setup, wish: Wish) -> Result<Option<Self>, Failure> {
-        Ok(match (setup.op, is_active(setup, wish)) {
-            (op, _) if !op.is_iwarp() => None,
-            (_, true) => Some(Rdma::Active(Box::new(rdma::Active::new(setup, wish)?))),
-            (_, false) => Some(Rdma::Passive(Box::new(rdma::Passive::new(setup, wish)?))),
+    /// Makes idle connections of a session by RDMA.
+    pub(super) fn new(setup: &Setup, rnic: &Rnic, wish: Wish) -> Result<Self, Failure> {
+        Ok(match is_active(setup, wish) {
+            true => Rdma::Active(Box::new(rdma::Active::new(setup, rnic, wish)?)),
+            false => Rdma::Passive(Box::new(rdma::Passive::new(setup, rnic, wish)?)),
         })
+    }
+
+    /// Has slices end, and credits come, by Sends.
+    pub(super) fn use_sends(&mut self) {
+        match self {
+            Rdma::Active(active) => active.use_sends(),
+            Rdma::Passive(passive) => passive.use_sends(),
+        }
     }
 
     /// Returns the memory that the other end may use.

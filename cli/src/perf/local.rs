@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use rddp_command::device::own_address;
 use rddp_command::failure::Failure;
 
 use super::cpu;
@@ -22,9 +23,11 @@ pub(super) fn run(
         return Err(Failure::usage("--placement: nothing is lost between processes of one host")
             .remedy("rddp perf server --placement there, rddp perf client HOST --placement auto here"));
     }
-    let host = if args.ipv6 { "::1" } else { "127.0.0.1" };
+    let (rnic, ipv6) = (options.device.open()?, args.ipv6);
+    let (host, device) = (own_address(&rnic, ipv6)?.to_string(), rnic.device());
     let pin = args.pin;
-    let args = ["perf", "server", "--bind", host, "--port", "0", "--json", "--until-stdin-ends"];
+    let args = ["perf", "server", "--bind", &host, "--port", "0", "--json", "--until-stdin-ends"];
+    let args = [&args[..], &["--device", device]].concat();
     let processors = pin.then(cpu::two).transpose()?;
     if let Some([_, servers]) = processors {
         // It goes where its parent is.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rddp_command::device::By;
 use rddp_command::failure::Failure;
 use rddp_command::units::micros;
 use rddp_load::Extent;
@@ -39,7 +40,7 @@ pub(crate) fn measure(
     let mut outcomes = Vec::new();
     for &size in &options.sizes {
         for outcome in measure_size(addr, options, size, tell)? {
-            tell(&Told::Outcome(outcome.clone()));
+            tell(&Told::Outcome(Box::new(outcome.clone())));
             outcomes.push(outcome);
         }
     }
@@ -140,7 +141,7 @@ impl Run {
             Direction::Reverse => &[true],
             Direction::Both => &[false, true],
         };
-        let open = |&reverse| Session::open(addr, &Setup { reverse, ..setup.clone() });
+        let open = |&reverse| Session::open(addr, &Setup { reverse, ..setup.clone() }, &options.device);
         let sessions = directions.iter().map(open).map(|opened| opened.map(|session| (session, 0)));
         let sessions = sessions.collect::<Result<_, _>>()?;
         Ok(Run { sessions, slices: Vec::new(), latencies: Latencies::new()?, lost: 0 })
@@ -236,8 +237,10 @@ impl Run {
         let waited = self.sessions.iter().filter_map(|(session, _)| session.waited()).reduce(f64::max);
         let placed = placed.filter(|_| setup.placement != Level::User && setup.op.is_iwarp());
         let mpa = agreed.and_then(|agreed| agreed.mpa.as_ref());
+        let by = agreed.map_or_else(|| By::without_rdma(setup.op.is_datagrams()), |agreed| agreed.by.clone());
         Outcome {
             op: setup.op,
+            by,
             direction: options.direction,
             size: setup.size,
             qps: setup.qps,

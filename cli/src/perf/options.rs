@@ -4,12 +4,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rddp_command::device::Choice;
 use rddp_command::failure::Failure;
 use rddp_command::units::{parse_octets, parse_seconds};
 use serde::Serialize;
 
 use super::control::Setup;
 use super::op::{ATOMIC, Level, Op, Wait};
+use crate::device::{Device, Devices};
 
 /// Heading of the options that few need, in the help.
 const EXPERT: &str = "Expert options";
@@ -28,6 +30,9 @@ pub(crate) struct ServerArgs {
     /// `kernel`): each loads a program into the kernel, and takes memory that is never swapped
     #[arg(long)]
     pub(super) placement: bool,
+
+    #[command(flatten)]
+    pub(super) device: Devices,
 
     /// Print the addresses it listens on as JSON
     #[arg(long, short_alias = 'J')]
@@ -124,6 +129,9 @@ pub(crate) struct MeasureArgs {
     #[arg(long, default_value = "poll", value_enum)]
     wait: Wait,
 
+    #[command(flatten)]
+    pub(super) device: Device,
+
     /// Print the results as JSON, with --interval each interval as a line of its own
     #[arg(short = 'J', long)]
     pub(super) json: bool,
@@ -176,6 +184,8 @@ pub(crate) struct Options {
     /// Length of the intervals that are told.
     pub(crate) interval: Option<Duration>,
     pub(crate) direction: Direction,
+    /// The device of this end.
+    pub(crate) device: Choice,
     /// The settings of each session; its operation and size are replaced.
     pub(crate) setup: Setup,
 }
@@ -209,7 +219,8 @@ impl MeasureArgs {
         };
         let (sizes, duration) = (self.sizes(&ops), self.duration);
         let (iterations, interval) = (self.iterations, self.interval);
-        let options = Options { ops, sizes, duration, iterations, interval, direction, setup };
+        let device = self.device.choice();
+        let options = Options { ops, sizes, duration, iterations, interval, direction, device, setup };
         if self.duration.is_zero() {
             return Err(Failure::usage("--duration 0 measures nothing"));
         }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rddp_command::device::By;
 use rddp_command::failure::Failure;
 use rddp_command::out::{self, say};
 use rddp_command::units;
@@ -16,6 +17,9 @@ use super::options::{Direction, Options};
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) op: Op,
+    /// The device of this end, and what it speaks: TCP or UDP alone, of operations without RDMA.
+    #[serde(flatten)]
+    pub(crate) by: By,
     pub(crate) direction: Direction,
     pub(crate) size: u32,
     pub(crate) qps: u16,
@@ -98,7 +102,7 @@ pub(crate) enum Told {
         size: u32,
     },
     Interval(Interval),
-    Outcome(Outcome),
+    Outcome(Box<Outcome>),
 }
 
 #[derive(Serialize)]
@@ -230,7 +234,8 @@ fn head(outcome: &Outcome) {
 
 fn row(outcome: &Outcome) {
     let on = |on: bool| if on { "on" } else { "off" };
-    let (crc, markers) = match outcome.op.is_iwarp() {
+    let by = outcome.by.is_host().then(|| format!("by {}", outcome.by));
+    let (crc, markers) = match outcome.op.is_iwarp() && by.is_none() {
         true => (on(outcome.crc), on(outcome.markers)),
         false => ("", ""),
     };
@@ -254,7 +259,7 @@ fn row(outcome: &Outcome) {
         let share = lost as f64 / (lost + outcome.messages) as f64;
         format!("{lost} lost ({:.1} %)", share * 100.0)
     });
-    let notes: Vec<_> = batch.into_iter().chain(lost).chain(spoiled).collect();
+    let notes: Vec<_> = batch.into_iter().chain(by).chain(lost).chain(spoiled).collect();
     say!("{}", format!("{row:<103}  {}", notes.join(", ")).trim_end());
     if let (Some(octets), Some(behind)) = (outcome.kernel_placed_bytes, outcome.kernel_placed_behind_bytes) {
         let [octets, behind] = [octets, behind].map(units::about);

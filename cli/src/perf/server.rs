@@ -14,14 +14,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_command::device::{By, Choice};
 use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::listeners::{At, Listeners};
 use rddp_command::out;
 use rddp_command::places::{self, Place};
 use rddp_command::seldom::Seldom;
 use rddp_command::threads::{self, NO_THREAD};
 use rddp_command::{addr, signals};
 use rddp_load::Extent;
-use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
+use rddp_rnic::{ConnectOptions, ConnectRequest, Protocol, Rnic};
 use serde::{Deserialize, Serialize};
 
 use super::control::{Buffers, Channel, Phase, Reply, Request, Sent, Setup, VERSION};
@@ -29,6 +31,7 @@ use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::op::Level;
 use super::options::ServerArgs;
+use super::rdma;
 use super::spin::Wish;
 use crate::child;
 
@@ -61,29 +64,32 @@ const SLACK: Duration = Duration::from_secs(30);
 pub(crate) struct Listening {
     pub(crate) listening: SocketAddr,
     rdma: SocketAddr,
+    #[serde(skip_deserializing)]
+    devices: Vec<At>,
 }
 
 pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
     if args.until_stdin_ends {
         child::stop_with_stdin()?;
     }
-    let mut server = Server::bind(args.bind, args.port, args.placement)?;
+    let mut server = Server::bind(args.bind, args.port, args.placement, &args.device.all()?)?;
     // The process that started this one as its second prints its own messages.
     server.quiet = args.until_stdin_ends;
     let listening = server.listening();
     if args.json {
         out::json_event(listening);
     } else {
-        let Listening { listening, rdma } = listening;
+        let Listening { listening, rdma, .. } = listening;
         let (control, port) = (addr::shown(*listening), rdma.port());
-        out::event(format_args!("listening on {control}: control and TCP; RDMA at port {port}"));
+        let by = server.by();
+        out::event(format_args!("listening on {control}: control and TCP; RDMA at port {port}{by}"));
     }
     server.run()
 }
 
 pub(crate) struct Server {
     control: TcpListener,
-    rdma: Listener,
+    rdma: Listeners,
     listening: Listening,
     shared: Arc<Shared>,
     /// True if errors of clients are not printed.
@@ -99,6 +105,8 @@ struct Shared {
     new: Arc<places::Places>,
     memory: AtomicU64,
     placement: bool,
+    /// The value of [`Setup::sends`] that an iWARP device of this server asks for.
+    sends: bool,
 }
 
 /// Memory that a session may use, until it is dropped.
@@ -112,13 +120,18 @@ impl Drop for Memory<'_> {
 
 /// A data connection, and its number.
 enum Arrival {
-    Rdma(u16, Box<ConnectRequest>),
+    Rdma(u16, Rnic, Box<ConnectRequest>),
     Tcp(u16, TcpStream),
 }
 
 impl Server {
     /// Listens. `placement` says whether clients may have the kernel place.
-    pub(crate) fn bind(bind: Option<IpAddr>, port: u16, placement: bool) -> Result<Self, Failure> {
+    pub(crate) fn bind(
+        bind: Option<IpAddr>,
+        port: u16,
+        placement: bool,
+        devices: &[Choice],
+    ) -> Result<Self, Failure> {
         let rdma_port = match port {
             0 => 0,
             port => {
@@ -129,11 +142,22 @@ impl Server {
         let failed = |error: std::io::Error| Failure::failed(format!("listening: {error}"));
         control.set_nonblocking(true).map_err(failed)?;
         let listening = control.local_addr().map_err(failed)?;
-        let rnic = Rnic::open()?;
-        let (rdma, rdma_addr) =
-            addr::rdma_listener(&rnic, Some(listening.ip()), rdma_port, &ConnectOptions::default())?;
-        let listening = Listening { listening, rdma: rdma_addr };
-        Ok(Server { control, rdma, listening, shared: Arc::new(Shared::new(placement)), quiet: false })
+        let options = ConnectOptions::default();
+        let rdma = Listeners::open(devices, Some(listening.ip()), rdma_port, &options)?;
+        let listening = Listening { listening, rdma: rdma.addr(), devices: rdma.places() };
+        // Clients of RoCE and InfiniBand have devices that lack the same.
+        let is_iwarp = |rnic: &&Rnic| rnic.capabilities().protocol == Protocol::Iwarp;
+        let sends = rdma.devices().filter(is_iwarp).any(rdma::needs_sends);
+        let shared = Arc::new(Shared::new(placement, sends));
+        Ok(Server { control, rdma, listening, shared, quiet: false })
+    }
+
+    /// Returns the words for the devices, where there is another than software.
+    fn by(&self) -> String {
+        let devices = &self.listening.devices;
+        let is_soft = devices.iter().all(|at| !at.by.is_host());
+        let all: Vec<_> = devices.iter().map(|at| at.by.to_string()).collect();
+        if is_soft { String::new() } else { format!(" by {}", all.join(", ")) }
     }
 
     pub(crate) fn listening(&self) -> &Listening {
@@ -180,13 +204,13 @@ fn is_shortage(error: &std::io::Error) -> bool {
         .is_some_and(|code| [EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| *errno as i32 == code))
 }
 
-fn accept_rdma(listener: &Listener, shared: &Shared) {
+fn accept_rdma(listeners: &Listeners, shared: &Shared) {
     while !signals::stopped() {
-        let request = match listener.accept(Some(signals::CHECK_INTERVAL)) {
+        let (rnic, request) = match listeners.accept(signals::CHECK_INTERVAL) {
             Ok(Some(request)) => request,
             Ok(None) => continue,
-            Err(error) => {
-                out::warn(format_args!("accepting RDMA connections: {error}"));
+            Err(failure) => {
+                out::warn(format_args!("RDMA connections: {failure}"));
                 return;
             }
         };
@@ -195,7 +219,7 @@ fn accept_rdma(listener: &Listener, shared: &Shared) {
             let _ = request.reject(b"this is rddp perf: connect with rddp perf client");
             continue;
         };
-        shared.deliver(session, Arrival::Rdma(lane, Box::new(request)));
+        shared.deliver(session, Arrival::Rdma(lane, rnic.clone(), Box::new(request)));
     }
 }
 
@@ -206,10 +230,10 @@ fn parse_private_data(octets: &[u8]) -> Option<(u64, u16)> {
 }
 
 impl Shared {
-    fn new(placement: bool) -> Self {
+    fn new(placement: bool, sends: bool) -> Self {
         let places = |most| Arc::new(places::Places::new(most, None));
         let (sessions, new) = (places(MAX_SESSIONS), places(MAX_NEW));
-        Shared { waiting: Mutex::default(), sessions, new, memory: AtomicU64::new(0), placement }
+        Shared { waiting: Mutex::default(), sessions, new, memory: AtomicU64::new(0), placement, sends }
     }
 
     /// Hands a data connection to its session; closes one for which no session waits.
@@ -291,8 +315,9 @@ impl Shared {
         tracing::info!(?setup, "session");
         let _memory = self.reserve(setup.memory())?;
         let (session, mailbox) = self.announce(usize::from(setup.qps.max(setup.streams())))?;
-        let ready = channel.send(&Reply::Ready { session, rdma_port });
-        let own = Setup { local: channel.local(), ..setup.clone() };
+        let sends = setup.sends || self.sends;
+        let ready = channel.send(&Reply::Ready { session, rdma_port, sends });
+        let own = Setup { local: channel.local(), sends, ..setup.clone() };
         let engine = ready.and_then(|()| connect(&own, theirs, &mailbox));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         let (mut engine, buffers) = engine?;
@@ -343,6 +368,12 @@ fn refuse(stream: TcpStream, reason: &str) {
     let _ = Channel::new(stream).and_then(|mut channel| channel.send(&refused));
 }
 
+/// Returns the device of a session whose connections come by this one: of software one of its own,
+/// with a thread of its own.
+fn own_device(setup: &Setup, rnic: &Rnic) -> Result<Rnic, Failure> {
+    if By::of(rnic).is_host() { Ok(rnic.clone()) } else { rdma::open(setup, &Choice::software()) }
+}
+
 /// Waits for the data connections; returns them, and the memory that the client may use.
 fn connect(
     setup: &Setup,
@@ -355,12 +386,25 @@ fn connect(
         mailbox.recv_timeout(left).map_err(|_| Failure::peer("the client's data connections have not come"))
     };
     let wrong = || Failure::peer("a data connection of another kind than was announced");
-    if let Some(mut rdma) = Rdma::new(setup, Wish::Clients)? {
-        rdma.aim(theirs)?;
+    if setup.op.is_iwarp() {
+        let prepared = |rnic: &Rnic| {
+            let mut rdma = Rdma::new(setup, rnic, Wish::Clients)?;
+            rdma.aim(theirs).map(|()| rdma)
+        };
+        // A kernel that places belongs to software, and may refuse.
+        let mut made = match setup.placement {
+            Level::User => None,
+            _ => Some(prepared(&rdma::open(setup, &Choice::software())?)?),
+        };
         for _ in 0..setup.qps {
-            let Arrival::Rdma(lane, request) = next()? else { return Err(wrong()) };
+            let Arrival::Rdma(lane, rnic, request) = next()? else { return Err(wrong()) };
+            let rdma = match &mut made {
+                Some(rdma) => rdma,
+                None => made.insert(prepared(&own_device(setup, &rnic)?)?),
+            };
             rdma.accept(lane, *request)?;
         }
+        let rdma = made.ok_or_else(wrong)?;
         let buffers = rdma.buffers();
         return Ok((Engine::Rdma(rdma), buffers));
     }

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rddp_command::device::Choice;
 use rddp_command::endpoint::Agreed;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_load::Extent;
@@ -12,7 +13,7 @@ use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::measure::Latencies;
 use super::spin::Wish;
-use super::tcp;
+use super::{rdma, tcp};
 
 /// Time limit for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -57,22 +58,33 @@ fn control(addr: SocketAddr) -> Result<Channel, Failure> {
 
 impl Session {
     /// Opens a session with the server at `addr`, data connections and all.
-    pub(super) fn open(addr: SocketAddr, setup: &Setup) -> Result<Self, Failure> {
+    pub(super) fn open(addr: SocketAddr, setup: &Setup, device: &Choice) -> Result<Self, Failure> {
         let mut channel = control(addr)?;
-        let setup = &Setup { local: channel.local(), ..setup.clone() };
-        let rdma = Rdma::new(setup, Wish::Own)?;
+        let mut setup = Setup { local: channel.local(), ..setup.clone() };
+        let rdma = match setup.op.is_iwarp() {
+            true => {
+                let rnic = rdma::open(&setup, device)?;
+                setup.sends = rdma::needs_sends(&rnic);
+                Some(Rdma::new(&setup, &rnic, Wish::Own)?)
+            }
+            false => None,
+        };
         let buffers = rdma.as_ref().map(Rdma::buffers).unwrap_or_default();
         let begin = Request::Begin { version: VERSION, setup: setup.clone(), buffers };
         channel.send(&begin).map_err(|failure| explained(&mut channel, failure))?;
         let first = reply(&mut channel).map_err(|failure| nobody_of_ours(addr, failure))?;
-        let Reply::Ready { session, rdma_port } = first else { return Err(out_of_step()) };
+        let Reply::Ready { session, rdma_port, sends } = first else { return Err(out_of_step()) };
         let connected = match rdma {
-            None => tcp::connect(setup, addr, session)
-                .and_then(|list| Engine::over(setup, list, Wish::Own))
+            None => tcp::connect(&setup, addr, session)
+                .and_then(|list| Engine::over(&setup, list, Wish::Own))
                 .map(|engine| (engine, None)),
-            Some(rdma) => rdma
-                .connect(SocketAddr::new(addr.ip(), rdma_port), session)
-                .map(|agreed| (Engine::Rdma(rdma), Some(agreed))),
+            Some(mut rdma) => {
+                if sends {
+                    rdma.use_sends();
+                }
+                rdma.connect(SocketAddr::new(addr.ip(), rdma_port), session)
+                    .map(|agreed| (Engine::Rdma(rdma), Some(agreed)))
+            }
         };
         let (mut engine, agreed) = connected.map_err(|failure| explained(&mut channel, failure))?;
         let Reply::Connected { buffers } = reply(&mut channel)? else { return Err(out_of_step()) };
@@ -80,7 +92,7 @@ impl Session {
             rdma.aim(&buffers)?;
         }
         Ok(Session {
-            setup: setup.clone(),
+            setup,
             channel,
             engine,
             agreed,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rddp_command::addr;
+use rddp_command::device::By;
 use rddp_command::endpoint::{Agreed, Endpoint};
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out::{self, say};
@@ -27,7 +28,9 @@ const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 
 pub(super) fn run(host: &str, args: &PingArgs) -> Result<(), Failure> {
-    let client = addr::first(&addr::resolve(host, args.port)?, |addr| Client::connect(addr, args.size))?;
+    let addrs = addr::resolve(host, args.port)?;
+    let rnic = args.device.one()?.towards(|| Ok(addrs.clone()))?.open()?;
+    let client = addr::first(&addrs, |addr| Client::connect(&rnic, addr, args.size))?;
     let addr = client.addr;
     if !args.json && !out::style().quiet {
         say!("PING {addr} by RDMA: {} octets each way, {}", args.size, client.agreed);
@@ -53,8 +56,8 @@ struct Client {
 }
 
 impl Client {
-    fn connect(addr: SocketAddr, size: usize) -> Result<Self, Failure> {
-        let end = Endpoint::new(&Rnic::open()?)?;
+    fn connect(rnic: &Rnic, addr: SocketAddr, size: usize) -> Result<Self, Failure> {
+        let end = Endpoint::new(rnic)?;
         let source = end.pd.allocate(size, Access::REMOTE_READ)?;
         let sink = end.pd.allocate(size, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let inbox = end.pd.allocate(Advert::LEN, Access::LOCAL_WRITE)?;
@@ -65,7 +68,7 @@ impl Client {
             "an iWARP listener (rddp ping --server, or rping -s)",
         )?;
         signals::sleep(SETTLE)?;
-        Ok(Client { addr, agreed: Agreed::from(&connected), end, source, sink, inbox })
+        Ok(Client { addr, agreed: Agreed::of(rnic, &connected), end, source, sink, inbox })
     }
 
     fn rounds(&self, args: &PingArgs, times: &mut Times) -> Result<(), Failure> {
@@ -131,7 +134,8 @@ impl Client {
         let us = times.summary();
         if args.json {
             let agreed = self.agreed.clone();
-            out::json(&Summary { peer: addr, size: args.size, rounds: times.rounds(), agreed, us });
+            let by = agreed.by.clone();
+            out::json(&Summary { peer: addr, by, size: args.size, rounds: times.rounds(), agreed, us });
             return;
         }
         say!("--- {addr}: {} rounds, no octet different", times.rounds());
@@ -145,6 +149,8 @@ impl Client {
 #[derive(Serialize)]
 struct Summary {
     peer: SocketAddr,
+    #[serde(flatten)]
+    by: By,
     size: usize,
     rounds: u64,
     agreed: Agreed,

@@ -15,6 +15,8 @@ use clap::Args;
 use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::units::parse_seconds;
 
+use crate::device::Devices;
+
 /// The port of rping.
 const PORT: u16 = 7174;
 
@@ -30,6 +32,7 @@ Examples:
   rddp ping 192.0.2.1                a round each second until Ctrl-C; the server may be rping -s
   rddp ping 192.0.2.1 --count 1000   1000 rounds back to back
   rddp ping fd77::2 --size 4096      an rping server needs -S 4096 for that
+  rddp ping 192.0.2.1 --device rxe0  by an RDMA device of this host; auto: by the one that leads there
 
 A round is four messages of 16 octets, one RDMA Read and one RDMA Write: it takes as long as three round trips.";
 
@@ -64,6 +67,9 @@ pub(crate) struct PingArgs {
     /// Seconds between rounds [default: 1; with --count: 0]
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     interval: Option<Duration>,
+
+    #[command(flatten)]
+    device: Devices,
 
     /// Print the result (of a server: where it listens) as JSON
     #[arg(long)]

@@ -6,8 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use rddp_command::addr;
-use rddp_command::endpoint::{Agreed, Endpoint};
+use rddp_command::endpoint::{Endpoint, accepted};
 use rddp_command::failure::{Failure, FailureKind, readable};
+use rddp_command::listeners::{At, Listeners};
 use rddp_command::out;
 use rddp_command::places::{Place, Places};
 use rddp_command::seldom::Seldom;
@@ -41,24 +42,21 @@ const WRITE: u64 = 102;
 #[derive(Serialize)]
 struct Listening {
     listening: SocketAddr,
+    devices: Vec<At>,
 }
 
 pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
-    let rnic = Rnic::open()?;
-    let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
+    let listeners = Listeners::open(&args.device.all()?, args.bind, args.port, &ConnectOptions::default())?;
     if args.json {
-        out::json_event(&Listening { listening: addr });
+        out::json_event(&Listening { listening: listeners.addr(), devices: listeners.places() });
     } else {
-        out::event(format_args!("listening on {} for rddp ping and rping", addr::shown(addr)));
+        out::event(format_args!("listening on {} for rddp ping and rping", listeners.shown()));
     }
     let places = Arc::new(Places::new(MAX_CLIENTS, None));
     let (mut threads, mut warnings) = (Vec::new(), Seldom::default());
     let mut taken = 0;
     while (args.count == 0 || taken < args.count) && !signals::stopped() {
-        let request = listener.accept(Some(signals::CHECK_INTERVAL));
-        let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? else {
-            continue;
-        };
+        let Some((rnic, request)) = listeners.accept(signals::CHECK_INTERVAL)? else { continue };
         // The server does not wait for a rejection to arrive.
         let Some(place) = places.take(request.peer_addr().map(|peer| peer.ip())) else {
             let _ = request.reject(b"too many clients");
@@ -77,7 +75,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
         }
         taken += 1;
     }
-    drop(listener);
+    drop(listeners);
     // Clients that are being served stop by themselves.
     threads.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
@@ -110,15 +108,15 @@ struct Session {
 }
 
 impl Session {
-    fn accept(rnic: &Rnic, request: ConnectRequest) -> Result<(Self, Agreed), Failure> {
+    fn accept(rnic: &Rnic, request: ConnectRequest) -> Result<(Self, String), Failure> {
         let end = Endpoint::new(rnic)?;
         let buffer = end.pd.allocate(MAX_SIZE + 1, Access::LOCAL_WRITE)?;
         let inbox = end.pd.allocate(Advert::LEN * RECEIVES as usize, Access::LOCAL_WRITE)?;
         let session = Session { end, buffer, inbox };
         (0..RECEIVES).try_for_each(|slot| session.post_receive(slot))?;
         let negotiated = session.end.accept(request, &ConnectOptions::default())?;
-        let agreed = negotiated.as_ref().map(Agreed::from);
-        Ok((session, agreed.ok_or_else(|| Failure::failed("the connection is none of iWARP"))?))
+        let agreed = accepted(rnic, negotiated.as_ref());
+        Ok((session, agreed))
     }
 
     fn post_receive(&self, slot: u64) -> Result<(), Failure> {

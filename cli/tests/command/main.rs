@@ -14,6 +14,7 @@ mod capture;
 mod crowds;
 mod decode;
 mod demo;
+mod device;
 mod disk;
 mod doctor;
 mod gateway;

@@ -32,6 +32,8 @@ fn results_have_the_documented_form() {
     for one in &results {
         let names = [
             "op",
+            "device",
+            "transport",
             "placement",
             "direction",
             "size",

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rddp_command::device::By;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::places::{Place, TOO_MANY};
 use rddp_rnic::{Access, ConnectOptions, MemoryRegion};
@@ -16,6 +17,7 @@ use super::startups::Entry;
 use super::workers::Newcomer;
 use crate::checksum::Check;
 use crate::files::refused;
+use crate::greeting::Hello;
 use crate::partial::{Clobber, Last, Partial};
 use crate::protocol::{LARGEST, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
 use crate::talk::Talk;
@@ -66,6 +68,7 @@ impl<'a> Client<'a> {
     ) -> Result<Self, Failure> {
         let Newcomer { request, hello, host, entry } = newcomer;
         let talk = Talk::with(hub, entry.startup())?;
+        let hello = Hello { large: hello.large && !By::of(&hub.rnic).is_host(), ..hello };
         let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
         let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
         let agreed =
@@ -301,6 +304,7 @@ impl<'a> Client<'a> {
         let seconds = self.begun.elapsed().as_secs_f64();
         Served {
             peer: self.peer.clone(),
+            by: By::of(&self.talk.end.rnic),
             op,
             file,
             octets,

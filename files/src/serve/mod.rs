@@ -9,6 +9,7 @@ mod tree;
 mod warnings;
 mod workers;
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -18,12 +19,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rddp_command::device::Choice;
 use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::listeners::{At, Listeners};
 use rddp_command::out;
 use rddp_command::places::{Places, TOO_MANY};
 use rddp_command::threads::NO_THREAD;
 use rddp_command::{addr, signals};
-use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
+use rddp_rnic::{ConnectOptions, ConnectRequest};
 use serde::Serialize;
 
 use self::client::Client;
@@ -46,6 +49,8 @@ pub struct Serving {
     pub bind: IpAddr,
     /// The port to listen on.
     pub port: u16,
+    /// The devices to listen on.
+    pub devices: Vec<Choice>,
     /// Clients may put as well.
     pub writable: bool,
     /// Clients may put symbolic links that lead out of their trees.
@@ -67,11 +72,11 @@ pub struct Serving {
 #[derive(Serialize)]
 struct Listening {
     listening: SocketAddr,
+    devices: Vec<At>,
 }
 
 /// State that all clients share.
 struct Server {
-    rnic: Rnic,
     root: Root,
     writable: bool,
     links_out: bool,
@@ -88,7 +93,6 @@ struct Server {
 /// Serves a directory until the process is asked to stop.
 pub fn serve(args: &Serving) -> Result<(), Failure> {
     let dir = &args.dir;
-    let rnic = Rnic::open()?;
     if let Err(error) = dir.metadata()
         && error.kind() == ErrorKind::NotFound
     {
@@ -101,20 +105,20 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
     }
     let token = Token::of(args.token.as_deref())?;
     let root = Root::open(dir).map_err(|error| error.failure(FailureKind::Failed))?;
-    let (listener, addr) = listen(&rnic, args)?;
+    let listeners = listen(args)?;
+    listeners.devices().try_for_each(|rnic| args.plan.check(rnic))?;
     if args.json {
-        out::json_event(&Listening { listening: addr });
+        out::json_event(&Listening { listening: listeners.addr(), devices: listeners.places() });
     } else {
         let what = if args.writable { "put and get" } else { "get" };
         let what = if token.is_some() { format!("{what}, with the token") } else { what.to_owned() };
-        out::event(format_args!("serving {} on {}: {what}", dir.display(), addr::shown(addr)));
+        out::event(format_args!("serving {} on {}: {what}", dir.display(), listeners.shown()));
     }
     let Serving { writable, links_out, idle, plan, json, .. } = *args;
     let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
     let (startups, warnings) = (Startups::new(args.idle), Warnings::default());
     let mappings = Mappings::default();
     let server = Arc::new(Server {
-        rnic,
         root,
         writable,
         links_out,
@@ -127,30 +131,31 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
         places,
         warnings,
     });
-    let mut workers = Workers::new(&server);
+    let mut workers: HashMap<String, Workers> = HashMap::new();
     while !signals::stopped() {
-        let request = listener.accept(Some(signals::CHECK_INTERVAL));
-        if let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? {
-            take_in(&server, &mut workers, request);
+        if let Some((rnic, request)) = listeners.accept(signals::CHECK_INTERVAL)? {
+            let of_device = workers.entry(rnic.device().to_owned());
+            take_in(&server, of_device.or_insert_with(|| Workers::new(&server, rnic)), request);
         }
     }
-    drop(listener);
+    drop(listeners);
     server.drain();
     Ok(())
 }
 
 /// Listens on the socket that a service manager has passed, else on the address of the arguments.
-fn listen(rnic: &Rnic, args: &Serving) -> Result<(Listener, SocketAddr), Failure> {
+fn listen(args: &Serving) -> Result<Listeners, Failure> {
     let options = ConnectOptions { congestion: args.congestion.clone(), ..ConnectOptions::default() };
     let Some(socket) = activation::listener()? else {
-        return addr::rdma_listener(rnic, Some(args.bind), args.port, &options);
+        return Listeners::open(&args.devices, Some(args.bind), args.port, &options);
     };
     let failed = |error: &dyn std::error::Error| {
         Failure::failed(format!("listening on the socket of the service manager: {error}"))
     };
+    let rnic = args.devices.first().unwrap_or(&Choice::Unsaid).open()?;
     let listener = rnic.listen_on(socket, activation::BACKLOG, &options).map_err(|error| failed(&error))?;
     let addr = listener.local_addr().map_err(|error| failed(&error))?;
-    Ok((listener, addr))
+    Ok(Listeners::of(&rnic, listener, addr))
 }
 
 /// Gives a client to a thread, if the request comes from one.

@@ -1,5 +1,6 @@
 //! The result of a transfer, as the server prints it.
 
+use rddp_command::device::By;
 use rddp_command::failure::printable_name;
 use rddp_command::out;
 use rddp_command::units::about;
@@ -13,6 +14,8 @@ use crate::show::{count, replaced_text, resumed_text};
 #[derive(Serialize)]
 pub(super) struct Served {
     pub(super) peer: String,
+    #[serde(flatten)]
+    pub(super) by: By,
     pub(super) op: &'static str,
     pub(super) file: String,
     pub(super) octets: u64,
@@ -95,7 +98,8 @@ impl Served {
             Some((number, of)) => format!(", connection {number} of {of}"),
             None => String::new(),
         };
-        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}{unchanged}{over}");
+        let by = if self.by.is_host() { format!(", by {}", self.by) } else { String::new() };
+        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}{unchanged}{over}{by}");
         out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }

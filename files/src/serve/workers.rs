@@ -1,7 +1,7 @@
 //! The threads of a server: each drives the transfers of many clients.
 //!
-//! There are as many as processors, started as they are needed; a client goes to the one that has
-//! the fewest.
+//! There are as many as processors for each device, started as they are needed; a client goes to
+//! the one that has the fewest.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::thread;
 
 use rddp_command::signals;
 use rddp_command::threads;
-use rddp_rnic::{CompletionQueue, ConnectRequest};
+use rddp_rnic::{CompletionQueue, ConnectRequest, Rnic};
 
 use super::Server;
 use super::startups::Entry;
@@ -28,6 +28,7 @@ pub(super) struct Newcomer {
 
 pub(super) struct Workers {
     server: Arc<Server>,
+    rnic: Rnic,
     list: Vec<Worker>,
     most: usize,
 }
@@ -42,9 +43,10 @@ pub(super) struct Worker {
 struct Door(Mutex<(Vec<Newcomer>, usize)>);
 
 impl Workers {
-    pub(super) fn new(server: &Arc<Server>) -> Self {
+    /// The threads for the clients that come by one device.
+    pub(super) fn new(server: &Arc<Server>, rnic: &Rnic) -> Self {
         let most = thread::available_parallelism().map_or(1, usize::from);
-        Workers { server: server.clone(), list: Vec::new(), most }
+        Workers { server: server.clone(), rnic: rnic.clone(), list: Vec::new(), most }
     }
 
     /// Returns the thread for the next client. Fails if there is none, and none can be made.
@@ -62,10 +64,10 @@ impl Workers {
     }
 
     fn start(&mut self) -> io::Result<()> {
-        let cq = self.server.rnic.create_cq(PER_CONNECTION).map_err(io::Error::other)?;
-        let (door, server) = (Arc::<Door>::default(), self.server.clone());
+        let cq = self.rnic.create_cq(PER_CONNECTION).map_err(io::Error::other)?;
+        let (door, server, rnic) = (Arc::<Door>::default(), self.server.clone(), self.rnic.clone());
         let worker = Worker { cq: cq.clone(), door: door.clone() };
-        threads::start((), move |()| work(&server, &Hub::on(&server.rnic, cq), &door))
+        threads::start((), move |()| work(&server, &Hub::on(&rnic, cq), &door))
             .map_err(|((), error)| error)?;
         self.list.push(worker);
         Ok(())

@@ -20,8 +20,9 @@ mod slots;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rddp_command::device::By;
 use rddp_command::failure::Failure;
-use rddp_rnic::{Access, MemoryRegion, QpState};
+use rddp_rnic::{Access, MemoryRegion, QpState, Rnic};
 use rddp_stat::Counter;
 
 pub(crate) use self::mapped::{Mapped, Mappings};
@@ -94,6 +95,18 @@ pub(crate) enum Chosen {
 }
 
 impl Plan {
+    /// Fails if a device does not have what the strategy needs: clients of one of the host get
+    /// slots.
+    pub(crate) fn check(&self, rnic: &Rnic) -> Result<(), Failure> {
+        let by = By::of(rnic);
+        match self.choice {
+            Choice::Naive | Choice::Region | Choice::Map if by.is_host() => Err(by
+                .lacks("regions over files, nor a CRC that a checksum could be left out for")
+                .remedy("--strategy slots or pipelined, or auto, which is slots there")),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the strategy for what is left of a file, over a connection whose FPDUs have a CRC or
     /// not.
     pub(crate) fn of(&self, left: u64, check: Check, has_crc: bool) -> Chosen {

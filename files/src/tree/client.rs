@@ -9,10 +9,10 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::fcntl::open;
 use nix::sys::stat::Mode;
+use rddp_command::device::{By, Choice};
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out::{self, say};
 use rddp_command::units::{about, rate};
-use rddp_rnic::Rnic;
 use serde::Serialize;
 
 use super::arrival::{Arrival, Taken, Top};
@@ -47,6 +47,8 @@ const MAX_NAMES: usize = MAX_PATH;
 #[derive(Serialize)]
 struct Summary {
     peer: SocketAddr,
+    #[serde(flatten)]
+    by: By,
     files: u64,
     /// Files beside them that the receiver had already, by their size and time.
     unchanged: u64,
@@ -78,6 +80,7 @@ struct Command<'a> {
     remote: RemoteFile<'a>,
     recursive: bool,
     options: &'a Options,
+    device: Choice,
     excluded: Excluded,
     token: Option<Token>,
     progress: Progress,
@@ -97,6 +100,7 @@ enum Part {
 /// The share of one connection that has been moved.
 struct Moved {
     peer: SocketAddr,
+    by: By,
     counts: Counts,
     left: Left,
     left_out: LeftOut,
@@ -147,7 +151,8 @@ impl<'a> Command<'a> {
         if options.delete && !recursive {
             return Err(Failure::usage("--delete is for directories").remedy("--recursive, too"));
         }
-        Ok(Command { remote, recursive, options, excluded, token, progress })
+        let device = remote.device(&options.device)?;
+        Ok(Command { remote, recursive, options, device, excluded, token, progress })
     }
 
     /// Carries the command out, each share of it in a thread, and prints the result.
@@ -157,7 +162,7 @@ impl<'a> Command<'a> {
     ) -> Result<(), Failure> {
         let of = self.options.parallel;
         let one = |part| {
-            let hub = Hub::new(&Rnic::open()?)?;
+            let hub = Hub::new(&self.device.open()?)?;
             let moved = || self.progress.octets();
             patiently(self.options.retry, moved, || hub.run(work(&hub, part))?).map_err(resumable)
         };
@@ -308,7 +313,7 @@ impl<'a> Command<'a> {
 
 impl Moved {
     fn new(server: &Server, check: Check, counts: Counts, (left, left_out): (Left, LeftOut)) -> Self {
-        Moved { peer: server.addr, counts, left, left_out, check }
+        Moved { peer: server.addr, by: server.by.clone(), counts, left, left_out, check }
     }
 }
 
@@ -434,6 +439,7 @@ fn summary(moved: &[Moved], left_out: &LeftOut, progress: &Progress) -> Summary 
     let seconds = progress.done().as_secs_f64();
     Summary {
         peer: moved[0].peer,
+        by: moved[0].by.clone(),
         files: sum(|moved| moved.counts.files),
         unchanged: sum(|moved| moved.counts.unchanged),
         octets: sum(|moved| moved.counts.octets),

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use rddp_command::failure::{Failure, printable_name};
 use rddp_command::out::{self, say};
 use rddp_command::units::utc;
-use rddp_rnic::Rnic;
 use serde::Serialize;
 
 use super::client::all_read;
@@ -24,7 +23,7 @@ use crate::wishes::Wishes;
 
 /// Prints the names and attributes of a tree, sorted.
 pub fn ls(args: &Listing) -> Result<(), Failure> {
-    let hub = Hub::new(&Rnic::open()?)?;
+    let hub = Hub::new(&RemoteFile::parse(&args.remote)?.device(&args.device)?.open()?)?;
     patiently(args.retry, || 0, || hub.run(list_all(args, &hub))?)
 }
 

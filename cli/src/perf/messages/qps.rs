@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rddp_command::device::Choice;
 use rddp_command::endpoint::{cannot_wait, close, ended};
 use rddp_command::failure::Failure;
 use rddp_command::signals;
@@ -58,7 +59,7 @@ impl Qps {
         beside: TcpStream,
         wish: Wish,
     ) -> Result<Self, Failure> {
-        let rnic = Rnic::open()?;
+        let rnic = Choice::software().open()?;
         let (sends, receives) = (setup.depth() + 8, setup.window());
         let cq = rnic.create_cq((usize::from(setup.qps) + 1) * (sends + receives))?;
         let pd = rnic.alloc_pd();
@@ -72,7 +73,11 @@ impl Qps {
         let target = pd.allocate(front + setup.size(), Access::LOCAL_WRITE)?;
         fill(&source)?;
         fill(&target)?;
-        let (beside, operations) = start(setup, &qps, list, beside, &source)?;
+        let gather = match setup.size() {
+            size if size <= rnic.capabilities().max_inline => Gather::Inline(vec![rddp_load::FILL; size]),
+            _ => source.whole().into(),
+        };
+        let (beside, operations) = start(setup, &qps, list, beside, gather)?;
         let lane = |((qp, operation), at)| Lane {
             qp,
             receive: receive(transport, at, &target),
@@ -228,12 +233,8 @@ fn start(
     qps: &[QueuePair],
     list: Vec<TcpStream>,
     beside: TcpStream,
-    source: &MemoryRegion,
+    gather: Gather,
 ) -> Result<(TcpStream, Vec<Operation>), Failure> {
-    let gather = match setup.size() {
-        size if size <= Rnic::CAPABILITIES.max_inline => Gather::Inline(vec![rddp_load::FILL; size]),
-        _ => source.whole().into(),
-    };
     if transport(setup.op) == Transport::Udp {
         let addr = local(&beside)?;
         // Messages that the path does not take whole are cut, as those of a plain socket are.

@@ -7,12 +7,12 @@ use rddp_command::endpoint::Agreed;
 use rddp_command::failure::Failure;
 use rddp_load::Extent;
 use rddp_load::rdma::{self, Limits, single_id};
-use rddp_rnic::{ConnectRequest, Operation, Remote, SendWr};
+use rddp_rnic::{ConnectRequest, Operation, Remote, Rnic, SendWr};
 
 use super::{Lanes, marked_write, next_mark};
 use crate::perf::control::{Buffers, Placed, Setup};
 use crate::perf::measure::Latencies;
-use crate::perf::op::{Op, Wait};
+use crate::perf::op::Op;
 use crate::perf::spin::Wish;
 
 /// Number of receives for credits and answers: there are never more outstanding.
@@ -28,12 +28,19 @@ pub(in crate::perf) struct Active {
 
 impl Active {
     /// Makes idle connections, for the party that asks to measure.
-    pub(in crate::perf) fn new(setup: &Setup, wish: Wish) -> Result<Self, Failure> {
-        let lanes = Lanes::new(setup, setup.depth() + 8, RECEIVES, wish)?;
+    pub(in crate::perf) fn new(setup: &Setup, rnic: &Rnic, wish: Wish) -> Result<Self, Failure> {
+        let lanes = Lanes::new(setup, rnic, setup.depth() + 8, RECEIVES, wish)?;
         let (depth, window) = (setup.depth(), setup.window());
         let limits = Limits { depth, window, takes_receives: setup.op == Op::Send };
-        let load = rdma::Active::new(lanes.list.len(), limits);
+        let mut load = rdma::Active::new(lanes.list.len(), limits);
+        load.set_by_sends(setup.sends);
         Ok(Active { lanes, load, first: None, mark: 0 })
+    }
+
+    /// Has slices end, and credits come, by Sends.
+    pub(in crate::perf) fn use_sends(&mut self) {
+        self.lanes.setup.sends = true;
+        self.load.set_by_sends(true);
     }
 
     /// Returns the memory that the passive end may use.
@@ -84,7 +91,7 @@ impl Active {
                 sink: lane.target.sge(0..setup.size()),
                 remote: buffers.target.into(),
                 compare: 0,
-                compare_mask: 0,
+                compare_mask: if self.lanes.has_masks() { 0 } else { u64::MAX },
                 swap: 1,
                 swap_mask: u64::MAX,
             },
@@ -144,9 +151,9 @@ fn write_once(
     mark: &mut u8,
 ) -> Result<(), Failure> {
     *mark = next_mark(*mark);
-    let (mark, wait) = (*mark, lanes.setup.wait);
-    let list = marked_write(lanes.list[0].marked(mark, &lanes.setup)?, target, mark, wait);
-    if wait == Wait::Event {
+    let mark = *mark;
+    let list = marked_write(lanes.list[0].marked(mark, &lanes.setup)?, target, mark, &lanes.setup);
+    if !lanes.setup.looks_at_memory() {
         return load.ask(lanes, &list);
     }
     rdma::post(lanes, 0, &list)?;

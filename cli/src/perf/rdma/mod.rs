@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
+use rddp_command::device::Choice;
 use rddp_command::endpoint::{Agreed, cannot_wait, close, ended};
 use rddp_command::failure::Failure;
 use rddp_command::signals;
 use rddp_load::FILL;
 use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
-    Access, Completion, CompletionQueue, ConnectRequest, Gather, KernelCounts, KernelPlacement, MemoryRegion,
-    Operation, QpConfig, QueuePair, RecvWr, RegionOptions, Rnic, RnicConfig, SendWr, Status,
+    Access, Atomics, Completion, CompletionQueue, ConnectRequest, Gather, KernelCounts, KernelPlacement,
+    MemoryRegion, Operation, QpConfig, QueuePair, RecvWr, RegionOptions, Rnic, RnicConfig, SendWr, Status,
 };
 
 use super::control::{Buffers, Placed, Setup};
@@ -37,6 +38,8 @@ const LARGE_FPDUS: &[u8] = b"large FPDUs";
 /// One end of one connection.
 struct Lane {
     qp: QueuePair,
+    /// Octets of the longest message that is sent inline.
+    max_inline: usize,
     /// The memory that data is sent from.
     source: MemoryRegion,
     /// The memory that data arrives in: of a message, or more where the kernel places.
@@ -64,7 +67,7 @@ impl Lane {
 
     /// Returns the octets of a message, the last of them `mark`.
     fn marked(&self, mark: u8, setup: &Setup) -> Result<Gather, Failure> {
-        if setup.size() <= Rnic::CAPABILITIES.max_inline {
+        if setup.size() <= self.max_inline {
             let mut octets = vec![FILL; setup.size()];
             octets[setup.size() - 1] = mark;
             return Ok(Gather::Inline(octets));
@@ -83,7 +86,7 @@ impl Lane {
     /// Returns a message of the bandwidth phase.
     fn message(&self, setup: &Setup) -> Gather {
         match setup.size() {
-            size if size <= Rnic::CAPABILITIES.max_inline => Gather::Inline(vec![FILL; size]),
+            size if size <= self.max_inline => Gather::Inline(vec![FILL; size]),
             size => self.source.sge(0..size).into(),
         }
     }
@@ -91,10 +94,11 @@ impl Lane {
 
 /// Opens a device; one whose kernel places, on the interface of the session's address, where the
 /// session asks for that.
-fn device(setup: &Setup) -> Result<Rnic, Failure> {
+pub(super) fn open(setup: &Setup, device: &Choice) -> Result<Rnic, Failure> {
     if setup.placement == Level::User {
-        return Ok(Rnic::open()?);
+        return device.open();
     }
+    setup.check_device(&device.open()?)?;
     let interface = setup.local.and_then(interface_of);
     let (name, is_loopback) = interface.ok_or_else(|| {
         Failure::usage("--placement: no interface has this end's address")
@@ -102,7 +106,8 @@ fn device(setup: &Setup) -> Result<Rnic, Failure> {
     })?;
     // What comes by the loopback has been made here, and nobody has summed it.
     let kernel = KernelPlacement { interfaces: vec![name], trusted: is_loopback };
-    let opened = Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..Default::default() });
+    let device = Some(RnicConfig::SOFTWARE.to_owned());
+    let opened = Rnic::with_config(&RnicConfig { kernel: Some(kernel), device, ..Default::default() });
     opened.map_err(|error| Failure::failed(error.to_string()).remedy("rddp doctor says what is missing"))
 }
 
@@ -117,6 +122,12 @@ fn interface_of(addr: IpAddr) -> Option<(String, bool)> {
     };
     let found = getifaddrs().ok()?.find(|found| has(found) == Some(true))?;
     Some((found.interface_name, found.flags.contains(InterfaceFlags::IFF_LOOPBACK)))
+}
+
+/// Returns whether a device cannot do what messages about a slice, and looks at memory, rely on.
+pub(super) fn needs_sends(rnic: &Rnic) -> bool {
+    let limits = rnic.capabilities();
+    limits.immediate_len < 8 || !limits.data_in_order
 }
 
 /// One end of all connections.
@@ -137,8 +148,9 @@ struct Lanes {
 
 impl Lanes {
     /// Makes idle connections that hold `sends` requests, each with `receives` posted.
-    fn new(setup: &Setup, sends: usize, receives: usize, wish: Wish) -> Result<Self, Failure> {
-        let rnic = device(setup)?;
+    fn new(setup: &Setup, rnic: &Rnic, sends: usize, receives: usize, wish: Wish) -> Result<Self, Failure> {
+        setup.check_device(rnic)?;
+        let (rnic, limits) = (rnic.clone(), rnic.capabilities());
         let cq = rnic.create_cq(usize::from(setup.qps) * (sends + receives))?;
         let pd = rnic.alloc_pd();
         let placement = setup.placement.into();
@@ -155,7 +167,8 @@ impl Lanes {
                 rdma::fill(region)?;
             }
             let qp = pd.create_qp(&config)?;
-            list.push(Lane { qp, source, target, number, receives: AtomicUsize::new(0) });
+            let max_inline = limits.max_inline;
+            list.push(Lane { qp, max_inline, source, target, number, receives: AtomicUsize::new(0) });
         }
         let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
         let setup = setup.clone();
@@ -164,6 +177,10 @@ impl Lanes {
             (0..receives).try_for_each(|_| lanes.post_receive(at))?;
         }
         Ok(lanes)
+    }
+
+    fn has_masks(&self) -> bool {
+        self.rnic.capabilities().atomics == Atomics::Masked
     }
 
     fn buffers(&self) -> Vec<Buffers> {
@@ -183,7 +200,7 @@ impl Lanes {
             if self.setup.large_fpdus && connected.private_data == LARGE_FPDUS {
                 lane.qp.send_large_fpdus();
             }
-            agreed = Some(Agreed::from(&connected));
+            agreed = Some(Agreed::of(&self.rnic, &connected));
         }
         agreed.ok_or_else(|| Failure::usage("no connections"))
     }
@@ -302,13 +319,13 @@ fn next_mark(mark: u8) -> u8 {
     }
 }
 
-/// Returns the requests of a marked message: a Write, and for ends that sleep a Send of one octet
-/// behind it, which wakes them.
-fn marked_write(gather: Gather, remote: rddp_rnic::Remote, mark: u8, wait: Wait) -> Vec<SendWr> {
+/// Returns the requests of a marked message: a Write, and for ends that do not look at memory a
+/// Send of one octet behind it, which wakes them.
+fn marked_write(gather: Gather, remote: rddp_rnic::Remote, mark: u8, setup: &Setup) -> Vec<SendWr> {
     let write = SendWr::new(single_id(0), Operation::Write { gather, remote }).unsignaled();
-    match wait {
-        Wait::Poll => vec![write],
-        Wait::Event => vec![write, SendWr::send_inline(single_id(0), &[mark]).unsignaled()],
+    match setup.looks_at_memory() {
+        true => vec![write],
+        false => vec![write, SendWr::send_inline(single_id(0), &[mark]).unsignaled()],
     }
 }
 
@@ -322,8 +339,8 @@ mod tests {
     #[test]
     fn an_end_that_is_read_from_notices() {
         let setup = Setup::default();
-        let [mut passive, mut active] =
-            [Wish::Clients, Wish::Own].map(|wish| Lanes::new(&setup, 8, 8, wish).unwrap());
+        let [mut passive, mut active] = [Wish::Clients, Wish::Own]
+            .map(|wish| Lanes::new(&setup, &Rnic::open().unwrap(), 8, 8, wish).unwrap());
         let options = ConnectOptions::default();
         let listener = passive.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
         let addr = listener.local_addr().unwrap();

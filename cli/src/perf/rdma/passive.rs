@@ -6,11 +6,11 @@ use std::time::Instant;
 use rddp_command::endpoint::Agreed;
 use rddp_command::failure::Failure;
 use rddp_load::rdma::{self, End, single_id};
-use rddp_rnic::{ConnectRequest, Remote, SendWr};
+use rddp_rnic::{ConnectRequest, Gather, Operation, Remote, Rnic, SendWr, Stag};
 
 use super::{Lanes, marked_write, next_mark};
 use crate::perf::control::{Buffers, Phase, Placed, Setup};
-use crate::perf::op::{Op, Wait};
+use crate::perf::op::Op;
 use crate::perf::spin::Wish;
 
 /// Limit on outstanding requests of the passive end: answers and credits.
@@ -32,11 +32,18 @@ struct Answers {
 
 impl Passive {
     /// Makes idle connections, for the party that asks to measure.
-    pub(in crate::perf) fn new(setup: &Setup, wish: Wish) -> Result<Self, Failure> {
-        let lanes = Lanes::new(setup, SENDS, setup.window(), wish)?;
-        let load = rdma::Passive::new(lanes.list.len(), setup.window());
+    pub(in crate::perf) fn new(setup: &Setup, rnic: &Rnic, wish: Wish) -> Result<Self, Failure> {
+        let lanes = Lanes::new(setup, rnic, SENDS, setup.window(), wish)?;
+        let mut load = rdma::Passive::new(lanes.list.len(), setup.window());
+        load.set_by_sends(setup.sends);
         let answers = Answers { phase: Phase::Bandwidth, targets: Vec::new(), mark: 0 };
         Ok(Passive { lanes, load, answers })
+    }
+
+    /// Has slices end, and credits be given, by Sends.
+    pub(in crate::perf) fn use_sends(&mut self) {
+        self.lanes.setup.sends = true;
+        self.load.set_by_sends(true);
     }
 
     pub(in crate::perf) fn buffers(&self) -> Vec<Buffers> {
@@ -44,11 +51,16 @@ impl Passive {
     }
 
     /// Connects all connections. RFC 5044 §7.1.2: the end that accepts sends no FPDU before it has
-    /// received one, so this end sends Immediate Data, which give no credit.
+    /// received one, so this end sends Immediate Data, which give no credit, or an empty Write.
     pub(in crate::perf) fn connect(&self, addr: SocketAddr, session: u64) -> Result<Agreed, Failure> {
         let agreed = self.lanes.connect(addr, session)?;
         for at in 0..self.lanes.list.len() {
-            rdma::post(&self.lanes, at, &[SendWr::immediate(single_id(at), [0; 8]).unsignaled()])?;
+            let (gather, remote) = (Gather::Inline(Vec::new()), Remote { stag: Stag(0), to: 0 });
+            let first = match self.lanes.setup.sends {
+                true => SendWr::new(single_id(at), Operation::Write { gather, remote }),
+                false => SendWr::immediate(single_id(at), [0; 8]),
+            };
+            rdma::post(&self.lanes, at, &[first.unsignaled()])?;
         }
         Ok(agreed)
     }
@@ -95,8 +107,8 @@ impl rdma::Answers<Lanes> for Answers {
 
     /// Answers a Write that only memory shows: its mark is the one after the last.
     fn poll_memory(&mut self, lanes: &mut Lanes) -> Result<bool, Failure> {
-        let Setup { op, wait, .. } = lanes.setup;
-        let on_memory = self.phase == Phase::Latency && op == Op::Write && wait == Wait::Poll;
+        let looks = lanes.setup.looks_at_memory();
+        let on_memory = self.phase == Phase::Latency && lanes.setup.op == Op::Write && looks;
         let mark = next_mark(self.mark);
         lanes.awaited = on_memory.then_some(mark);
         if !on_memory || !lanes.list[0].has_mark(mark, &lanes.setup)? {
@@ -114,7 +126,7 @@ impl Answers {
         let list = match setup.op {
             Op::Write => {
                 self.mark = next_mark(self.mark);
-                marked_write(lane.marked(self.mark, setup)?, self.targets[at], self.mark, setup.wait)
+                marked_write(lane.marked(self.mark, setup)?, self.targets[at], self.mark, setup)
             }
             _ => vec![SendWr::send(single_id(at), lane.message(setup)).unsignaled()],
         };

@@ -1,0 +1,108 @@
+//! `--device`, with fake devices: of a library that stands where libibverbs and librdmacm would.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::program::{Ended, Server, command, run};
+
+/// Returns a folder with these files as the libraries of a host.
+fn libraries(verbs: &Path, manager: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    symlink(verbs, folder.path().join("libibverbs.so.1")).unwrap();
+    symlink(manager, folder.path().join("librdmacm.so.1")).unwrap();
+    folder
+}
+
+/// Returns the command on a host whose libraries are in a folder, and play two devices.
+fn on(folder: &tempfile::TempDir, args: &[&str]) -> Command {
+    let mut command = command(args);
+    command.env("LD_LIBRARY_PATH", folder.path()).env("FAKE_DEVICES", "siw0=0,rxe0=1");
+    command
+}
+
+fn with_devices(args: &[&str]) -> Ended {
+    let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+    Ended::from(on(&libraries(&fake, &fake), args).output().unwrap())
+}
+
+#[test]
+fn a_device_that_is_not_there_is_told_with_those_that_are() {
+    for args in [
+        &["ping", "192.0.2.1"][..],
+        &["put", "/dev/null", "192.0.2.1/"],
+        &["get", "192.0.2.1/f"],
+        &["ls", "192.0.2.1/"],
+        &["serve", "."],
+        &["demo"],
+        &["perf", "local"],
+        &["perf", "server", "--port", "0"],
+        &["ping", "--server", "--port", "0"],
+    ] {
+        let ended = with_devices(&[args, &["--device", "mlx5_0"]].concat());
+        ended.failed(1, &["there is no RDMA device mlx5_0: there are siw0, rxe0", "--device soft"]);
+    }
+}
+
+#[test]
+fn libraries_that_cannot_be_used_are_told_with_what_helps() {
+    let folder = libraries("/dev/null".as_ref(), "/dev/null".as_ref());
+    let ended = Ended::from(on(&folder, &["ping", "192.0.2.1", "--device", "siw0"]).output().unwrap());
+    ended.failed(1, &["no RDMA devices without libibverbs.so.1", "install", "--device soft"]);
+    // Without a device that is asked for, nobody loads them.
+    let ended = Ended::from(on(&folder, &["demo", "--duration", "0", "--json"]).output().unwrap()).ok();
+    assert_eq!(ended.json()["device"], "soft");
+    let doctor = Ended::from(on(&folder, &["doctor"]).output().unwrap());
+    assert_eq!(doctor.stdout.matches("no RDMA devices without").count(), 1, "{doctor:?}");
+}
+
+#[test]
+fn nobody_at_a_devices_address_is_told_with_what_helps() {
+    let ended = with_devices(&["ping", "127.101.0.1", "--device", "rxe0"]);
+    ended.failed(3, &["nothing listens for RDMA", "rddp ping --server", "--device soft"]);
+    // The way to that address leads through the other device, and this one has none but those of
+    // the loopback.
+    let ended = with_devices(&["ping", "127.101.0.1", "--device", "siw0"]);
+    ended.failed(3, &["siw0 has no IP address", "ip address add"]);
+}
+
+#[test]
+fn the_result_says_by_which_device_it_came() {
+    let server = Server::start(&["ping", "--server", "--bind", "127.0.0.1", "--port", "0", "--json"]);
+    for device in ["auto", "soft"] {
+        let found =
+            with_devices(&["ping", &server.host(), "--count", "1", "--json", "--device", device]).ok();
+        assert_eq!((&found.json()["device"], &found.json()["transport"]), (&"soft".into(), &"iwarp".into()));
+    }
+    let found = with_devices(&["ping", &server.host(), "--count", "1", "--device", "auto"]).ok();
+    assert!(found.stderr.contains("--device auto: soft"), "{found:?}");
+}
+
+#[test]
+fn servers_have_devices_by_name_and_no_two_for_one_tcp_port() {
+    let servers = [&["ping", "--server"][..], &["perf", "server"], &["serve", "."]];
+    for args in servers {
+        let with = |device| with_devices(&[args, &["--port", "0", "--device", device]].concat());
+        with("auto").failed(2, &["there is no peer yet", "soft,rxe0"]);
+        with("soft,siw0").failed(2, &["siw0 speaks iWARP", "software answers RNICs"]);
+    }
+    with_devices(&["ping", "192.0.2.1", "--device", "soft,rxe0"]).failed(2, &["one device"]);
+    run(&["ping", "192.0.2.1", "--device", "a/b"]).failed(2, &["rdma link"]);
+}
+
+#[test]
+fn doctor_shows_what_each_device_has() {
+    let shown = with_devices(&["doctor"]).stdout;
+    let line = |beginning: &str| {
+        let lines = shown.lines().map(|line| line.trim_start_matches(['*', ' ']));
+        let found = lines.into_iter().find(|line| line.starts_with(beginning));
+        found.unwrap_or_else(|| panic!("{beginning}: {shown}")).to_owned()
+    };
+    assert!(line("siw0 transport").ends_with("iwarp") && line("rxe0 transport").ends_with("roce"), "{shown}");
+    assert!(line("siw0 Reads and atomics").contains("no atomics"), "{shown}");
+    assert!(line("rxe0 messages").contains("8388608 octets; 4 of Immediate"), "{shown}");
+    assert!(line("rxe0 private data").contains("56 octets to connect, 196 to accept, 148"), "{shown}");
+    assert!(line("siw0 port").ends_with("active"), "{shown}");
+    // Their addresses are those of the loopback, which no device has for itself.
+    assert!(line("siw0 addresses").ends_with("none") && shown.contains("ip address add"), "{shown}");
+}

@@ -1,0 +1,158 @@
+//! Listening on one port by several devices.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Protocol, Rnic};
+use serde::Serialize;
+
+use crate::addr::{rdma_listener, shown};
+use crate::device::{ADD_ADDRESS, By, Choice};
+use crate::failure::Failure;
+
+/// The listeners of a server: one, or more where a device has several addresses, for each device.
+pub struct Listeners(Vec<Door>);
+
+/// A listener, with its device.
+struct Door {
+    rnic: Rnic,
+    listener: Listener,
+    at: At,
+}
+
+/// The place of a listener, as `--json` prints it.
+#[derive(Clone, Debug, Serialize)]
+pub struct At {
+    /// The device.
+    #[serde(flatten)]
+    pub by: By,
+    /// The address, with the port.
+    pub listening: SocketAddr,
+}
+
+impl Listeners {
+    /// Listens by each device at this address of the host, or at all of its addresses, and at one
+    /// port.
+    pub fn open(
+        devices: &[Choice],
+        bind: Option<IpAddr>,
+        port: u16,
+        options: &ConnectOptions,
+    ) -> Result<Self, Failure> {
+        let mut rnics: Vec<Rnic> = devices.iter().map(Choice::open).collect::<Result<_, _>>()?;
+        refuse_two_of_tcp(&rnics)?;
+        // Software can find a free port for all: other devices have ports of their own.
+        rnics.sort_by_key(|rnic| By::of(rnic).is_host());
+        let (mut all, mut port) = (Listeners(Vec::new()), port);
+        for rnic in rnics {
+            for bind in places(&rnic, bind)? {
+                let (listener, listening) = rdma_listener(&rnic, bind, port, options)?;
+                port = listening.port();
+                all.0.push(Door { rnic: rnic.clone(), listener, at: At { by: By::of(&rnic), listening } });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns what a listener that is there already is.
+    pub fn of(rnic: &Rnic, listener: Listener, listening: SocketAddr) -> Self {
+        Listeners(vec![Door { rnic: rnic.clone(), listener, at: At { by: By::of(rnic), listening } }])
+    }
+
+    /// Returns the address of the first device.
+    pub fn addr(&self) -> SocketAddr {
+        self.0.first().map_or(SocketAddr::from(([0; 4], 0)), |door| door.at.listening)
+    }
+
+    /// Returns all places.
+    pub fn places(&self) -> Vec<At> {
+        self.0.iter().map(|door| door.at.clone()).collect()
+    }
+
+    /// Returns the devices.
+    pub fn devices(&self) -> impl Iterator<Item = &Rnic> {
+        self.0.iter().map(|door| &door.rnic)
+    }
+
+    /// Returns the words for all places; of software alone, the address.
+    pub fn shown(&self) -> String {
+        let place = |door: &Door| {
+            let At { by, listening } = &door.at;
+            let others = self.0.len() > 1 || by.is_host();
+            if others { format!("{} by {by}", shown(*listening)) } else { shown(*listening) }
+        };
+        self.0.iter().map(place).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Takes a request, with the device that it has come by. Sleeps until there is one, for at most
+    /// this time.
+    pub fn accept(&self, patience: Duration) -> Result<Option<(&Rnic, ConnectRequest)>, Failure> {
+        let failed = |error: io::Error| Failure::failed(format!("accepting: {error}"));
+        let mut fds: Vec<_> =
+            self.0.iter().map(|door| PollFd::new(door.listener.as_fd(), PollFlags::POLLIN)).collect();
+        match poll(&mut fds, u16::try_from(patience.as_millis()).unwrap_or(u16::MAX)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        for (door, fd) in self.0.iter().zip(fds) {
+            if fd.any().unwrap_or(true)
+                && let Some(request) = door.listener.accept(Some(Duration::ZERO)).map_err(failed)?
+            {
+                return Ok(Some((&door.rnic, request)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Refuses software beside an RNIC, whose listener takes the TCP port itself.
+fn refuse_two_of_tcp(rnics: &[Rnic]) -> Result<(), Failure> {
+    let is_rnic = |rnic: &&Rnic| By::of(rnic).is_host() && rnic.capabilities().protocol == Protocol::Iwarp;
+    let is_soft = |rnic: &&Rnic| !By::of(rnic).is_host();
+    match (rnics.iter().find(is_rnic), rnics.iter().find(is_soft)) {
+        (Some(rnic), Some(soft)) => {
+            let [rnic, soft] = [rnic, soft].map(Rnic::device);
+            Err(Failure::usage(format!("{rnic} speaks iWARP, and takes the TCP port that {soft} would take"))
+                .remedy("name one of them: software answers RNICs, too"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the addresses at which a device listens, for one of the host or for all. The connection
+/// manager would take all devices for all addresses.
+fn places(rnic: &Rnic, bind: Option<IpAddr>) -> Result<Vec<Option<IpAddr>>, Failure> {
+    let Some(own) = rnic.own_addresses() else { return Ok(vec![bind]) };
+    match bind.filter(|ip| !ip.is_unspecified()) {
+        Some(one) => Ok(vec![Some(one)]),
+        None if own.is_empty() => {
+            Err(Failure::failed(format!("{} has no IP address", rnic.device())).remedy(ADD_ADDRESS))
+        }
+        None => Ok(own.into_iter().map(Some).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn software_alone_listens_as_ever() {
+        let local = Some("127.0.0.1".parse().unwrap());
+        let options = ConnectOptions::default();
+        let all = Listeners::open(&[Choice::software()], local, 0, &options).unwrap();
+        assert_eq!(all.shown(), all.addr().to_string());
+        assert!(all.accept(Duration::ZERO).unwrap().is_none());
+        // Whoever says nothing is no request.
+        let _silent = TcpStream::connect(all.addr()).unwrap();
+        assert!(all.accept(Duration::from_millis(20)).unwrap().is_none());
+        let json = serde_json::to_value(all.places()).unwrap();
+        assert_eq!((&json[0]["device"], &json[0]["transport"]), (&"soft".into(), &"iwarp".into()));
+    }
+}
