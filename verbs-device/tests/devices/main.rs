@@ -2,6 +2,7 @@
 //! test, and no kernel, root or library of rdma-core is needed.
 
 mod closing;
+mod logged;
 mod memory;
 mod opening;
 mod sizes;

@@ -4,7 +4,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rddp_rdma::{Access, SendWr, Status};
 use rddp_verbs_device::{DeviceError, DeviceEvent, Event, Registration};
 
-use crate::support::{Kind, completion, event, host, hosts, logged, quirk};
+use crate::logged::logged;
+use crate::support::{Kind, completion, event, host, hosts, quirk};
 
 fn refused(outcome: Result<Registration, DeviceError>) -> DeviceError {
     outcome.expect_err("registered")
