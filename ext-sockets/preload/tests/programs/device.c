@@ -306,6 +306,7 @@ static void forked(void) {
     char got[4];
     pid_t child = fork();
     if (child == 0) {
+        alarm(30);
         FAILS(read(b, got, 4), ECONNABORTED);
         FAILS(send(a, "x", 1, 0), ECONNABORTED);
         FAILS(accept(listener, NULL, NULL), EINVAL);
