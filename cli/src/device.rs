@@ -4,11 +4,11 @@ use clap::Args;
 use rddp_command::device::Choice;
 use rddp_command::failure::Failure;
 
-const ONE: &str = "Device that moves the octets: soft (rddp itself, over TCP), auto (the RDMA device that \
-     leads to the peer, else soft), or a name [default: that of RDDP_DEVICE, else soft]";
+const ONE: &str = "Device that moves the octets: soft, a name, or auto (what leads to the peer) \
+     [default: RDDP_DEVICE or soft]";
 
-const SEVERAL: &str = "Devices to listen on, at one port: soft (rddp itself, over TCP), and names of RDMA \
-     devices; one of iWARP takes the TCP port itself, and leaves soft none. A client has one, or auto [default: that of RDDP_DEVICE, else soft]";
+const SEVERAL: &str = "Devices to listen on: soft and names; an RNIC takes the TCP port itself \
+     [default: RDDP_DEVICE or soft]";
 
 /// The device of a command that connects.
 #[derive(Debug, Args)]
