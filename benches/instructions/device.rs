@@ -35,7 +35,7 @@ struct Pair {
     region: MemoryRegion,
     peer: Endpoint,
     memory: Registration,
-    /// The same connection for who calls the table.
+    /// Both ends of a connection, for who calls the table.
     bare: *const c_void,
     _rnic: Rnic,
 }
