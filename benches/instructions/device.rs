@@ -50,9 +50,9 @@ impl Pair {
         let region = pd.allocate(SMALL, Access::LOCAL_WRITE).expect("a region");
         let qp = pd.create_qp(&QpConfig::new(&cq)).expect("a QP");
         let queues = Queues { sends: 64, receives: 64, inline: 0 };
-        let listener = Listener::open(&device, address(PORT), queues, 1).expect("a listener");
+        let listener = Listener::open(&device, address(PORT), 1).expect("a listener");
         qp.begin_to(address(PORT), &ConnectOptions::default()).expect("an idle QP");
-        let mut asked = std::iter::repeat_with(|| listener.accept().expect("the device is there"));
+        let mut asked = std::iter::repeat_with(|| listener.accept(queues).expect("the device is there"));
         let (mut peer, _) = asked.find_map(|asked| asked).expect("a request");
         peer.accept(Offer::default()).expect("a peer that waits");
         while !matches!(peer.event(), Ok(Some(Event::Connected(_)))) {

@@ -14,7 +14,7 @@ use socket2::SockRef;
 
 use crate::bridge::Counts;
 use crate::opening::{Opening, Place, poll_until};
-use crate::options::Options;
+use crate::options::{Options, QUEUES};
 use crate::pair::Pair;
 use crate::reason::{Reason, RunError};
 
@@ -37,7 +37,7 @@ pub enum Route {
     },
     /// Programs behind a device connect to plain hosts.
     FromDevice {
-        /// The device's listener, with queues as [`QUEUES`](crate::QUEUES).
+        /// The device's listener.
         listener: Listener,
         /// Name and port of the plain host.
         to: String,
@@ -251,7 +251,7 @@ impl Route {
                 Err(error) if is_nobody(&error) => Ok(None),
                 Err(error) => Err(error.into()),
             },
-            Route::FromDevice { listener, .. } => Ok(listener.accept()?.map(|(endpoint, asked)| {
+            Route::FromDevice { listener, .. } => Ok(listener.accept(QUEUES)?.map(|(endpoint, asked)| {
                 let peer = asked.peer;
                 (Incoming::Device { endpoint: Box::new(endpoint), asked }, peer)
             })),

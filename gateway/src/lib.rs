@@ -28,5 +28,5 @@ mod ring;
 
 pub use bridge::Counts;
 pub use gateway::{Event, Route, run};
-pub use options::{Options, QUEUES};
+pub use options::Options;
 pub use reason::{Reason, RunError};

@@ -6,8 +6,8 @@ use rddp_verbs_device::Queues;
 
 use crate::bridge::{RECEIVES, SENDS, Shape};
 
-/// Queues of the endpoints of a gateway, for its listeners.
-pub const QUEUES: Queues = Queues { sends: SENDS, receives: RECEIVES, inline: 0 };
+/// Queues of the endpoints of a gateway.
+pub(crate) const QUEUES: Queues = Queues { sends: SENDS, receives: RECEIVES, inline: 0 };
 
 /// Limits of a gateway.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ impl ConnectRequest {
     ///
     /// `None` of a peer that has come by another wire.
     pub fn request(&self) -> Option<&Request> {
-        match self.asked() {
+        match self.asked()? {
             Asked::Iwarp(request) => Some(request),
             Asked::Tcp => None,
         }

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rddp_gateway::{Event, Options, QUEUES, Reason, Route, RunError};
+use rddp_gateway::{Event, Options, Reason, Route, RunError};
 use rddp_rnic::{Access, SendWr};
 use rddp_test_support::segment;
 use rddp_verbs_device::{Event as DeviceEvent, Listener};
@@ -15,7 +15,7 @@ use crate::hostile::by_hand;
 use crate::world::{PATIENCE, world};
 
 fn route(host: &Host) -> Route {
-    let listener = Listener::open(&host.device, host.address(1, 0), QUEUES, 8).unwrap();
+    let listener = Listener::open(&host.device, host.address(1, 0), 8).unwrap();
     Route::FromDevice { listener, to: "127.0.0.1:1".to_owned() }
 }
 

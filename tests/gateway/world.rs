@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rddp_gateway::{Counts, Event, Options, QUEUES, Reason, Route, RunError};
+use rddp_gateway::{Counts, Event, Options, Reason, Route, RunError};
 use rddp_rnic::{
     Access, Completion, CompletionQueue, ConnectError, ConnectOptions, MemoryRegion, ProtectionDomain,
     QpConfig, QueuePair, Remote, Rnic, SendWr,
@@ -44,7 +44,7 @@ impl Gateway {
     pub(crate) fn start(route: Route, options: Options) -> Self {
         let address = match &route {
             Route::FromPlain { listener, .. } => listener.local_addr().unwrap(),
-            Route::FromDevice { listener, .. } => listener.address().unwrap(),
+            Route::FromDevice { listener, .. } => listener.address(),
         };
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = channel();
@@ -144,7 +144,7 @@ pub(crate) fn slow_world(name: &str, kind: Kind) -> World {
 fn world_with(name: &str, kind: Kind, quirks: u32) -> World {
     let host = host(name, kind, quirks);
     let listener = host.listen();
-    let gateway = gateway_to(&host, listener.address().unwrap(), Options::default());
+    let gateway = gateway_to(&host, listener.address(), Options::default());
     World { gateway, listener, host, rnic: Rnic::open().unwrap() }
 }
 
@@ -265,7 +265,7 @@ impl World {
 /// A gateway for programs behind a device, to a plain host that listens.
 pub(crate) fn reverse(name: &str, kind: Kind, to: SocketAddr, options: Options) -> (Gateway, Host) {
     let host = host(name, kind, 0);
-    let listener = Listener::open(&host.device, host.address(1, 0), QUEUES, 8).unwrap();
+    let listener = Listener::open(&host.device, host.address(1, 0), 8).unwrap();
     let route = Route::FromDevice { listener, to: to.to_string() };
     (Gateway::start(route, options), host)
 }

@@ -217,6 +217,21 @@ impl Device {
         flags_of(rights, || self.name().to_owned()).map(drop)
     }
 
+    /// Refuses private data beyond the transport: some devices break the connection by it.
+    pub(crate) fn refuse_long(&self, private_data: &[u8], max: usize) -> Result<(), DeviceError> {
+        let (len, device) = (private_data.len(), self.name());
+        if len > max {
+            return Err(DeviceError::PrivateData { len, max, device: device.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Rejects the request of a peer.
+    pub(crate) fn reject(&self, id: &Id, private_data: &[u8]) -> Result<(), DeviceError> {
+        self.refuse_long(private_data, self.capabilities().max_reject_data)?;
+        id.reject(private_data).map_err(|error| self.failed("rdma_reject", error))
+    }
+
     /// Takes the oldest asynchronous event, if there is one. Of objects of one device, each may
     /// take it.
     ///

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::device::Transport;
+
 /// The reason why the libraries of RDMA devices cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -72,6 +74,16 @@ pub enum DeviceError {
         other: String,
         /// Addresses of the device that was asked for.
         own: Vec<IpAddr>,
+    },
+    /// Something else listens at the address.
+    #[error("{address} is in use on {device}{}", by_whom(*.transport))]
+    AddressInUse {
+        /// The device.
+        device: String,
+        /// The address.
+        address: SocketAddr,
+        /// The device's protocol: an RNIC's listener takes the port of the host's TCP.
+        transport: Transport,
     },
     /// The process may not lock as much memory.
     #[error(
@@ -148,14 +160,24 @@ fn there_are(names: &[String]) -> String {
     }
 }
 
+fn by_whom(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Iwarp => {
+            ": an RNIC's listener takes the host's TCP port, so that software and the RNIC cannot both \
+             listen there (software answers RNICs, too: leave the device out, or take another port)"
+        }
+        Transport::InfiniBand => ": another program listens there for RDMA (take another port)",
+    }
+}
+
 /// Returns what helps against an error of a call.
 fn hint(call: &str, error: &io::Error) -> &'static str {
     match (call, error.raw_os_error()) {
-        ("rdma_listen" | "rdma_bind_addr", Some(libc::EADDRINUSE)) => {
-            " (an RNIC's listener takes the TCP port itself, so that software cannot listen there beside it)"
-        }
-        ("rdma_bind_addr" | "rdma_resolve_addr", Some(libc::EADDRNOTAVAIL | libc::ENODEV)) => {
+        ("rdma_resolve_addr", Some(libc::EADDRNOTAVAIL | libc::ENODEV)) => {
             " (no RDMA device has the address)"
+        }
+        ("rdma_accept" | "rdma_reject", Some(libc::ECONNRESET | libc::EINVAL | libc::ENOTCONN)) => {
+            " (the peer has gone)"
         }
         (_, Some(libc::ENOMEM)) => " (queues are locked memory, too: raise RLIMIT_MEMLOCK, see `ulimit -l`)",
         (_, Some(libc::EACCES | libc::EPERM)) => {
@@ -269,9 +291,9 @@ mod tests {
     fn errors_name_their_remedy() {
         let limit = DeviceError::LockedMemory { len: 1 << 24, limit: 8 << 20 };
         assert!(limit.to_string().contains("ulimit -l"), "{limit}");
-        let taken = io::Error::from_raw_os_error(libc::EADDRINUSE);
-        let taken = DeviceError::call("rdma_listen", "siw0", taken);
-        assert!(taken.to_string().contains("TCP port"), "{taken}");
+        let gone = io::Error::from_raw_os_error(libc::ECONNRESET);
+        let gone = DeviceError::call("rdma_accept", "siw0", gone);
+        assert!(gone.to_string().contains("peer has gone"), "{gone}");
         let none = DeviceError::NoDevice { name: "siw1".to_owned(), there: vec!["siw0".to_owned()] };
         assert_eq!(none.to_string(), "there is no RDMA device siw1: there are siw0");
         let denied = PostError::from(io::Error::from_raw_os_error(libc::EACCES));

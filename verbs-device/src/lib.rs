@@ -43,6 +43,6 @@ mod words;
 pub use device::{Device, Transport};
 pub use endpoint::{Agreed, Endpoint, Event, Offer, Queues};
 pub use error::{ConnectFailed, DeviceError, LoadError, PostError};
-pub use listener::{Asked, Listener};
+pub use listener::{Asked, Listener, Request};
 pub use presence::Presence;
 pub use sys::{DeviceEvent, Domain, Library, Registration};

@@ -1,21 +1,24 @@
 //! Requests of peers for connections.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use rddp_verbs_layout::cm;
 
 use crate::device::Device;
 use crate::endpoint::{Agreed, Endpoint, Queues};
 use crate::error::DeviceError;
-use crate::sys::{CmEvent, Id};
+use crate::sys::{CmEvent, EventChannel, Id};
 
 /// A listener at an address of a device.
 #[derive(Debug)]
 pub struct Listener {
     device: Device,
-    id: Id,
-    queues: Queues,
+    address: SocketAddr,
+    events: Arc<EventChannel>,
+    _ids: Vec<Id>,
 }
 
 /// The wish of a peer to be connected.
@@ -31,24 +34,32 @@ pub struct Asked {
     pub ord: u16,
 }
 
+/// A peer's request for a connection, which waits for an answer. Dropped, it is rejected.
+#[derive(Debug)]
+pub struct Request {
+    device: Device,
+    id: Id,
+    asked: Asked,
+}
+
 impl Listener {
-    /// Listens at an address. Endpoints of its connections get queues of these lengths.
+    /// Listens at an address of the device, or at all that the device has now: the connection
+    /// manager would take an unspecified address for those of all devices.
     ///
     /// # Errors
     /// The device does not have the address, or the port is taken.
-    pub fn open(
-        device: &Device,
-        address: SocketAddr,
-        queues: Queues,
-        backlog: i32,
-    ) -> Result<Self, DeviceError> {
-        let id = Id::new(device.library).map_err(|error| device.failed("rdma_create_id", error))?;
-        id.bind(address).map_err(|error| device.failed("rdma_bind_addr", error))?;
-        if !address.ip().is_unspecified() && !device.is_used_by(&id) {
-            return Err(device.elsewhere(address, &id));
+    pub fn open(device: &Device, address: SocketAddr, backlog: i32) -> Result<Self, DeviceError> {
+        let events = EventChannel::new(device.library);
+        let events = Arc::new(events.map_err(|error| device.failed("rdma_create_event_channel", error))?);
+        let (mut port, mut ids) = (address.port(), Vec::new());
+        for ip in addresses(device, address)? {
+            let id = listen(device, &events, SocketAddr::new(ip, port), backlog)?;
+            // The port that was chosen for the first address is that of all.
+            port = id.addresses().0.map_or(port, |address| address.port());
+            ids.push(id);
         }
-        id.listen(backlog).map_err(|error| device.failed("rdma_listen", error))?;
-        Ok(Listener { device: device.clone(), id, queues })
+        let address = SocketAddr::new(address.ip(), port);
+        Ok(Listener { device: device.clone(), address, events, _ids: ids })
     }
 
     /// Returns the device.
@@ -59,53 +70,119 @@ impl Listener {
 
     /// Returns the address, with the port that it got where 0 was asked for.
     #[must_use]
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.id.addresses().0
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
-    /// Takes the oldest request of a peer, if there is one, with the endpoint that answers it.
+    /// Takes the oldest request of a peer, if there is one.
     ///
     /// # Errors
-    /// The device is gone, or could not make a queue pair; the peer is rejected then.
-    pub fn accept(&self) -> Result<Option<(Endpoint, Asked)>, DeviceError> {
+    /// The device is gone.
+    pub fn take(&self) -> Result<Option<Request>, DeviceError> {
         loop {
-            let event = self.id.events.event();
+            let event = self.events.event();
             let event = event.map_err(|error| self.device.failed("rdma_get_cm_event", error))?;
             match event {
                 None => return Ok(None),
                 Some(mut event) if event.kind == cm::CONNECT_REQUEST => {
-                    if let Some(asked) = self.take(&mut event)? {
-                        return Ok(Some(asked));
+                    if let Some(id) = Id::of_request(&mut event, &self.events) {
+                        return Ok(Some(Request::new(&self.device, id, event)));
                     }
                 }
                 Some(event) if event.kind == cm::DEVICE_REMOVAL => {
                     return Err(DeviceError::Removed { device: self.device.name().to_owned() });
                 }
+                // Of a request whose peer has gone: its answer fails.
                 Some(_) => {}
             }
         }
     }
 
-    fn take(&self, event: &mut CmEvent) -> Result<Option<(Endpoint, Asked)>, DeviceError> {
-        let id = Id::of_request(event, &self.id);
-        let id = id.map_err(|error| self.device.failed("rdma_migrate_id", error))?;
-        // A listener at no address in particular hears of other devices, too.
-        let Some(id) = id.filter(|id| self.device.is_used_by(id)) else { return Ok(None) };
-        let asked = Asked {
-            private_data: std::mem::take(&mut event.private_data),
-            peer: id.addresses().1,
-            ird: event.ird.into(),
-            ord: event.ord.into(),
-        };
-        let agreed = Agreed { private_data: Vec::new(), ird: asked.ird, ord: asked.ord };
-        let endpoint = Endpoint::asked(&self.device, id, agreed, self.queues)?;
-        Ok(Some((endpoint, asked)))
+    /// Takes the oldest request of a peer as [`take`](Self::take) does, with the endpoint that
+    /// answers it, and with queues of these lengths.
+    ///
+    /// # Errors
+    /// The device is gone, or could not make a queue pair; the peer is rejected then.
+    pub fn accept(&self, queues: Queues) -> Result<Option<(Endpoint, Asked)>, DeviceError> {
+        let Some(request) = self.take()? else { return Ok(None) };
+        let asked = request.asked().clone();
+        Ok(Some((request.endpoint(&self.device, queues)?, asked)))
     }
 }
 
 /// The descriptor that is readable while requests wait.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.id.events.as_fd()
+        self.events.as_fd()
     }
+}
+
+impl Request {
+    fn new(device: &Device, id: Id, event: CmEvent) -> Self {
+        let asked = Asked {
+            peer: id.addresses().1,
+            ird: event.ird.into(),
+            ord: event.ord.into(),
+            private_data: event.private_data,
+        };
+        Request { device: device.clone(), id, asked }
+    }
+
+    /// Returns what the peer wants.
+    #[must_use]
+    pub fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// Makes the endpoint that answers, with queues of these lengths and the protection domain of
+    /// `device`, which is the listener's. Receives may be posted before it accepts.
+    ///
+    /// # Errors
+    /// The device cannot make a queue pair; the peer is rejected.
+    pub fn endpoint(mut self, device: &Device, queues: Queues) -> Result<Endpoint, DeviceError> {
+        self.id.separate().map_err(|error| device.failed("rdma_migrate_id", error))?;
+        let agreed = Agreed { private_data: Vec::new(), ird: self.asked.ird, ord: self.asked.ord };
+        Endpoint::asked(device, self.id, agreed, queues)
+    }
+
+    /// Rejects the request, with private data for the peer's program.
+    ///
+    /// # Errors
+    /// The private data is too long, or the peer has gone.
+    pub fn reject(self, private_data: &[u8]) -> Result<(), DeviceError> {
+        self.device.reject(&self.id, private_data)
+    }
+}
+
+/// Returns the addresses at which a listener at this one listens.
+fn addresses(device: &Device, at: SocketAddr) -> Result<Vec<IpAddr>, DeviceError> {
+    if !at.ip().is_unspecified() {
+        return Ok(vec![at.ip()]);
+    }
+    // An unspecified address of IPv6 stands for both kinds.
+    let own: Vec<_> = device.addresses().into_iter().filter(|own| at.is_ipv6() || own.is_ipv4()).collect();
+    if own.is_empty() { Err(DeviceError::NoAddress { device: device.name().to_owned() }) } else { Ok(own) }
+}
+
+fn listen(
+    device: &Device,
+    events: &Arc<EventChannel>,
+    address: SocketAddr,
+    backlog: i32,
+) -> Result<Id, DeviceError> {
+    let id = Id::on(events).map_err(|error| device.failed("rdma_create_id", error))?;
+    let refused = |call, error: io::Error| match error.raw_os_error() {
+        Some(libc::EADDRNOTAVAIL | libc::ENODEV) => device.elsewhere(address, &id),
+        Some(libc::EADDRINUSE) => {
+            let (device, transport) = (device.name().to_owned(), device.transport());
+            DeviceError::AddressInUse { device, address, transport }
+        }
+        _ => device.failed(call, error),
+    };
+    id.bind(address).map_err(|error| refused("rdma_bind_addr", error))?;
+    if !device.is_used_by(&id) {
+        return Err(device.elsewhere(address, &id));
+    }
+    id.listen(backlog).map_err(|error| refused("rdma_listen", error))?;
+    Ok(id)
 }

@@ -12,7 +12,7 @@ use rddp_command::failure::{EXIT_CODES, Failure, FailureKind};
 use rddp_command::places::Places;
 use rddp_command::signals;
 use rddp_command::units::parse_octets;
-use rddp_gateway::{Options, QUEUES, Route};
+use rddp_gateway::{Options, Route};
 use rddp_policy::Network;
 use rddp_verbs_device::{Device, DeviceError, Listener, LoadError};
 
@@ -114,7 +114,7 @@ fn route(from: &Place<SocketAddr>, to: &Place<String>) -> Result<Route, Failure>
         }
         (Some(name), None) => {
             let device = Device::named(name);
-            let listener = device.and_then(|device| Listener::open(&device, from.address, QUEUES, BACKLOG));
+            let listener = device.and_then(|device| Listener::open(&device, from.address, BACKLOG));
             let listener = listener.map_err(|error| device_failure(&error))?;
             Ok(Route::FromDevice { listener, to: to.address.clone() })
         }

@@ -61,7 +61,7 @@ impl Report {
     pub(super) fn listening(&self, route: &Route) {
         let (device, listening) = match route {
             Route::FromPlain { listener, .. } => (None, listener.local_addr().ok()),
-            Route::FromDevice { listener, .. } => (listener.device().name().into(), listener.address()),
+            Route::FromDevice { listener, .. } => (listener.device().name().into(), Some(listener.address())),
         };
         let Some(listening) = listening.map(addr::plain) else { return };
         let to = route.to();

@@ -1,4 +1,5 @@
-//! Listeners: TCP sockets that take connections, read their Requests and hand them to the program.
+//! Listeners: TCP sockets that take connections, read their Requests and hand them to the program;
+//! or those of a device of the host, which does as much itself.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -11,11 +12,12 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_rdma::ConnectOptions;
+use rddp_verbs_device::{self as verbs, DeviceError};
 use socket2::{SockAddr, Socket};
 
 use super::half_open::HalfOpen;
 use super::peer_count::Counted;
-use super::request::{ConnectRequest, Pending};
+use super::request::{ConnectRequest, Pending, Wish};
 use super::socket::{DeviceSocket, no_delay, tcp_socket};
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
@@ -24,6 +26,7 @@ use crate::home::Home;
 use crate::io::counter::Counter;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
+use crate::mem::HostDevice;
 use crate::queues::options::Transport;
 use crate::trace;
 use crate::wire::opening::{Asked, Opening};
@@ -36,6 +39,9 @@ const ACCEPTS_PER_TURN: usize = 64;
 
 /// The pause of a listener that cannot take connections, as when the process is out of descriptors.
 const REST: Duration = Duration::from_millis(50);
+
+/// The reason why another request may not wait.
+const TOO_MANY: &str = "too many wait for an answer (RnicConfig::max_waiting)";
 
 /// A listener for iWARP peers, made by [`Rnic::listen`](crate::Rnic::listen). Its descriptor is
 /// readable while there is a [`ConnectRequest`] to take. Dropping it closes the connections whose
@@ -65,8 +71,27 @@ impl Listener {
         transport: Transport,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
+        if let Some(host) = &device.host {
+            return Self::by_device(device, host, addr, transport, options);
+        }
         let socket = bound(&addr, options).map_err(Error::host("listening"))?;
         Self::on(device, socket, BACKLOG, transport, options)
+    }
+
+    /// Makes a listener of the device of the host.
+    fn by_device(
+        device: &Arc<DeviceInner>,
+        host: &HostDevice,
+        addr: SocketAddr,
+        transport: Transport,
+        options: &ConnectOptions,
+    ) -> Result<Self, Error> {
+        if !matches!(transport, Transport::Iwarp | Transport::Device) {
+            return Err(host.lacks("this transport").into());
+        }
+        host.check_options(options)?;
+        let listener = verbs::Listener::open(host.device(), addr, BACKLOG as i32)?;
+        Self::begin(device, Hears::Device(listener), options)
     }
 
     /// Makes a listener of a bound socket.
@@ -77,11 +102,16 @@ impl Listener {
         transport: Transport,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
-        device.only_software("listeners (not yet)")?;
+        device.only_software("listeners on a program's own socket")?;
         if transport.is_of_datagrams() {
             return Err(Error::Conflict("UDP has no listeners: bind the queue pair"));
         }
         listen(&socket, backlog).map_err(Error::host("listening"))?;
+        Self::begin(device, Hears::Tcp { socket, transport }, options)
+    }
+
+    /// Has the background thread take the peers that come.
+    fn begin(device: &Arc<DeviceInner>, hears: Hears, options: &ConnectOptions) -> Result<Self, Error> {
         let ready = Counter::new().map_err(Error::host("making a listener's descriptor"))?;
         let inner = Arc::new_cyclic(|weak: &Weak<ListenerInner>| {
             let source: Weak<dyn Source> = weak.clone();
@@ -89,8 +119,7 @@ impl Listener {
                 token: device.driver.add(source),
                 this: weak.clone(),
                 device: device.clone(),
-                socket,
-                transport,
+                hears,
                 options: options.clone(),
                 requests: Mutex::default(),
                 ready,
@@ -99,7 +128,7 @@ impl Listener {
         });
         device
             .driver
-            .watch(inner.socket.as_fd(), inner.token, EpollFlags::EPOLLIN)
+            .watch(inner.hears.as_fd(), inner.token, EpollFlags::EPOLLIN)
             .map_err(Error::host("watching the listener"))?;
         Ok(Listener(Home::new(inner)))
     }
@@ -107,8 +136,11 @@ impl Listener {
     /// Returns the address at which the listener listens, with the port that the kernel has chosen
     /// if it was 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let addr = self.0.here()?.socket.local_addr()?;
-        addr.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
+        let addr = match &self.0.here()?.hears {
+            Hears::Tcp { socket, .. } => socket.local_addr()?.as_socket(),
+            Hears::Device(listener) => Some(listener.address()),
+        };
+        addr.ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
     /// Takes the oldest request, if there is one. Never sleeps.
@@ -125,8 +157,8 @@ impl Listener {
             if let Some(request) = listener.take() {
                 return Ok(Some(request));
             }
-            if let Some(failure) = *listener.failure.lock() {
-                return Err(failure.into());
+            if let Some(failure) = &*listener.failure.lock() {
+                return Err(io::Error::other(failure.clone()));
             }
             let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
@@ -156,7 +188,7 @@ impl AsRawFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let Ok(inner) = self.0.here() else { return };
-        inner.device.driver.unwatch(inner.socket.as_fd());
+        inner.device.driver.unwatch(inner.hears.as_fd());
         inner.device.driver.leave(inner.token);
         inner.device.half_opens.forget(&inner.this, &inner.device.driver);
         inner.requests.lock().clear();
@@ -175,19 +207,46 @@ fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
     socket.set_nonblocking(true)
 }
 
+/// The place where a listener hears of peers.
+#[derive(Debug)]
+enum Hears {
+    Tcp {
+        socket: DeviceSocket,
+        transport: Transport,
+    },
+    /// A device of the host.
+    Device(verbs::Listener),
+}
+
+impl AsFd for Hears {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Hears::Tcp { socket, .. } => socket.as_fd(),
+            Hears::Device(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// The reason why peers cannot be taken.
+enum Deaf {
+    /// For a while.
+    Now(io::Error),
+    /// For good.
+    Ever(DeviceError),
+}
+
 /// The part of a [`Listener`] that the background thread shares.
 #[derive(Debug)]
 pub(crate) struct ListenerInner {
     token: u64,
     this: Weak<ListenerInner>,
     device: Arc<DeviceInner>,
-    socket: DeviceSocket,
-    transport: Transport,
+    hears: Hears,
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
     ready: Counter,
     /// The failure that ended the listening, if one has; `ready` is readable for good then.
-    failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<String>>,
 }
 
 impl ListenerInner {
@@ -202,26 +261,47 @@ impl ListenerInner {
     /// Has a Request wait for the program's answer, unless too many do.
     pub(super) fn push(&self, socket: DeviceSocket, asked: Asked, counted: Counted) {
         let Some(waiting) = self.device.waiting.take_like(&counted) else {
-            tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
+            tracing::warn!("Request refused: {TOO_MANY}");
             return;
         };
-        trace::requested(
-            socket.peer_addr().ok().and_then(|peer| peer.as_socket()),
-            asked.private_data().len(),
-        );
         drop(counted);
+        self.await_answer(Wish::Tcp { socket, asked }, waiting);
+    }
+
+    fn await_answer(&self, wish: Wish, counted: Counted) {
+        trace::requested(wish.peer_addr(), wish.private_data().len());
         let (device, options) = (self.device.clone(), self.options.clone());
-        let pending = Pending { device, options, socket, asked, counted: waiting };
+        let pending = Pending { device, options, wish, counted };
         let mut requests = self.requests.lock();
         requests.push_back(ConnectRequest(Home::new(pending)));
         self.ready.give();
     }
 
-    /// Takes connections that the kernel has ready. Returns whether there may be more.
-    fn accept_ready(&self) -> io::Result<bool> {
+    /// Takes what is there of peers. Returns whether there may be more.
+    fn take_peers(&self) -> Result<bool, Deaf> {
+        match &self.hears {
+            Hears::Tcp { socket, transport } => self.accept_ready(socket, *transport).map_err(Deaf::Now),
+            Hears::Device(listener) => self.take_ready(listener).map_err(Deaf::Ever),
+        }
+    }
+
+    /// Takes requests that the device has ready. One for which there is no place is rejected.
+    fn take_ready(&self, listener: &verbs::Listener) -> Result<bool, DeviceError> {
         for _ in 0..ACCEPTS_PER_TURN {
-            match self.socket.accept() {
-                Ok((socket, peer)) => self.admit(DeviceSocket::new(socket), peer.as_socket()),
+            let Some(request) = listener.take()? else { return Ok(false) };
+            match self.device.waiting.take(request.asked().peer.map(|peer| peer.ip())) {
+                Some(counted) => self.await_answer(Wish::Device(request), counted),
+                None => tracing::warn!("Request rejected: {TOO_MANY}"),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes connections that the kernel has ready.
+    fn accept_ready(&self, socket: &Socket, transport: Transport) -> io::Result<bool> {
+        for _ in 0..ACCEPTS_PER_TURN {
+            match socket.accept() {
+                Ok((socket, peer)) => self.admit(DeviceSocket::new(socket), peer.as_socket(), transport),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -241,8 +321,20 @@ impl ListenerInner {
         })
     }
 
+    /// Ends the listening, of which the program is told.
+    fn end(&self, driver: &Driver, failure: String) {
+        driver.unwatch(self.hears.as_fd());
+        driver.remove(self.token);
+        if let Hears::Tcp { socket, .. } = &self.hears {
+            // The kernel refuses connections from now on.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        *self.failure.lock() = Some(failure);
+        self.ready.give();
+    }
+
     /// Has the background thread read the Request of a new connection.
-    fn admit(&self, socket: DeviceSocket, peer: Option<SocketAddr>) {
+    fn admit(&self, socket: DeviceSocket, peer: Option<SocketAddr>, transport: Transport) {
         let Some(counted) = self.place(peer.map(|peer| peer.ip())) else {
             tracing::warn!(
                 ?peer,
@@ -250,7 +342,7 @@ impl ListenerInner {
             );
             return;
         };
-        let opening = Opening::passive(self.transport);
+        let opening = Opening::passive(transport);
         if let Some(asked) = opening.asked_at_once() {
             return self.push(socket, asked, counted);
         }
@@ -273,10 +365,14 @@ impl ListenerInner {
 
 impl Source for ListenerInner {
     fn on_ready(&self, driver: &Driver) -> bool {
-        match self.accept_ready() {
+        match self.take_peers() {
             Ok(true) => return true,
-            Ok(false) => driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN),
-            Err(error) => {
+            Ok(false) => driver.arm(self.hears.as_fd(), self.token, EpollFlags::EPOLLIN),
+            Err(Deaf::Ever(error)) => {
+                tracing::error!(%error, "a listener ends");
+                self.end(driver, error.to_string());
+            }
+            Err(Deaf::Now(error)) => {
                 // Most likely the process is out of descriptors, and closes some after a while.
                 let is_limit = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
                 let remedy =
@@ -289,15 +385,10 @@ impl Source for ListenerInner {
     }
 
     fn on_timer(&self, driver: &Driver, _now: Instant) {
-        driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN);
+        driver.arm(self.hears.as_fd(), self.token, EpollFlags::EPOLLIN);
     }
 
     fn give_up(&self, driver: &Driver, failure: Failure) {
-        driver.unwatch(self.socket.as_fd());
-        driver.remove(self.token);
-        // The kernel refuses connections from now on.
-        let _ = self.socket.shutdown(Shutdown::Both);
-        *self.failure.lock() = Some(failure);
-        self.ready.give();
+        self.end(driver, io::Error::from(failure).to_string());
     }
 }

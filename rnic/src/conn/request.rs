@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rddp_mpa::Negotiated;
 use rddp_rdma::ConnectOptions;
+use rddp_verbs_device as verbs;
 
 use super::peer_count::Counted;
 use super::socket::{DeviceSocket, control_congestion};
@@ -47,24 +48,51 @@ pub struct ConnectRequest(pub(super) Home<Pending>);
 pub(super) struct Pending {
     pub(super) device: Arc<DeviceInner>,
     pub(super) options: ConnectOptions,
-    pub(super) socket: DeviceSocket,
-    pub(super) asked: Asked,
+    pub(super) wish: Wish,
     pub(super) counted: Counted,
+}
+
+/// The wish of a peer, and where it is answered.
+#[derive(Debug)]
+pub(super) enum Wish {
+    Tcp { socket: DeviceSocket, asked: Asked },
+    Device(verbs::Request),
+}
+
+impl Wish {
+    pub(super) fn peer_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Wish::Tcp { socket, .. } => socket.peer_addr().ok()?.as_socket(),
+            Wish::Device(request) => request.asked().peer,
+        }
+    }
+
+    pub(super) fn private_data(&self) -> &[u8] {
+        match self {
+            Wish::Tcp { asked, .. } => asked.private_data(),
+            Wish::Device(request) => &request.asked().private_data,
+        }
+    }
 }
 
 impl ConnectRequest {
     /// Returns the address of the peer, unless the peer has left.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.0.here().ok()?.socket.peer_addr().ok()?.as_socket()
+        self.0.here().ok()?.wish.peer_addr()
     }
 
     /// Returns the private data of the peer's program. They are not authenticated (RFC 5042 §5.4).
+    /// By an InfiniBand or RoCE device they have zeros behind them, up to the longest there may be.
     pub fn private_data(&self) -> &[u8] {
-        self.0.anywhere().asked.private_data()
+        self.0.anywhere().wish.private_data()
     }
 
-    pub(crate) fn asked(&self) -> &Asked {
-        &self.0.anywhere().asked
+    /// Returns the peer's wish on a connection of TCP.
+    pub(crate) fn asked(&self) -> Option<&Asked> {
+        match &self.0.anywhere().wish {
+            Wish::Tcp { asked, .. } => Some(asked),
+            Wish::Device(_) => None,
+        }
     }
 
     /// Accepts: connects `qp`, which must be idle, with the listener's settings and this private
@@ -85,10 +113,14 @@ impl ConnectRequest {
         let inner = qp.inner.here()?;
         let _place = inner.claim()?;
         let options = &inner.attrs.options(options);
-        let Pending { socket, asked, counted, .. } = self.0.into_inner()?;
-        control_congestion(&socket, options)?;
-        let Some(terms) = asked.accept(options, &options.private_data)?.send(&socket)? else {
-            return Err(ConnectError::Declined);
+        let Pending { wish, counted, .. } = self.0.into_inner()?;
+        let (socket, terms) = match wish {
+            Wish::Tcp { socket, asked } => {
+                control_congestion(&socket, options)?;
+                let terms = asked.accept(options, &options.private_data)?.send(&socket)?;
+                (socket, terms.ok_or(ConnectError::Declined)?)
+            }
+            Wish::Device(request) => inner.accept_by_device(request, options)?,
         };
         let negotiated = terms.negotiated();
         inner.attach(socket, terms, options, false, || ())?;
@@ -102,10 +134,15 @@ impl ConnectRequest {
     /// (siw) overlook a Reply with a FIN right behind it. A process that ends at once waits for
     /// that by [`Rnic::linger`](crate::Rnic::linger), or by dropping the [`Rnic`](crate::Rnic).
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let Pending { device, options, socket, asked, .. } = self.0.into_inner()?;
-        asked.reject(&options, private_data)?.send(&socket)?;
+        let Pending { device, options, wish, .. } = self.0.into_inner()?;
+        match wish {
+            Wish::Tcp { socket, asked } => {
+                asked.reject(&options, private_data)?.send(&socket)?;
+                device.rejected.add_rejected(&device.driver, socket);
+            }
+            Wish::Device(request) => request.reject(private_data)?,
+        }
         trace::rejected();
-        device.rejected.add_rejected(&device.driver, socket);
         Ok(())
     }
 }

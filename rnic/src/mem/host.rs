@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use rddp_ddp::Stag;
-use rddp_rdma::{Access, Capabilities, Remote, Sge};
+use rddp_rdma::{Access, Capabilities, ConnectOptions, Remote, Sge};
 use rddp_verbs_device::{Device, DeviceError, Registration};
 
 use super::{PdId, Region, RegionOptions};
@@ -44,10 +44,6 @@ impl HostDevice {
         HostDevice { device, domains: Mutex::default(), regions: Mutex::default(), turn: Mutex::default() }
     }
 
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
     /// Returns what programs may ask of the device: what it lacks and can be made up for exactly is
     /// none of it.
     pub(crate) fn capabilities(&self) -> Capabilities {
@@ -65,6 +61,26 @@ impl HostDevice {
     /// Returns the error for a thing that the device does not have.
     pub(crate) fn lacks(&self, what: &'static str) -> DeviceError {
         DeviceError::Unsupported { what, device: self.device.name().to_owned() }
+    }
+
+    /// Returns the device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Refuses options of TCP and MPA, which devices do not have.
+    pub(crate) fn check_options(&self, options: &ConnectOptions) -> Result<(), DeviceError> {
+        for (is_asked, what) in [
+            (options.markers, "markers"),
+            (options.mss.is_some(), "a limit of TCP's segments"),
+            (options.congestion.is_some(), "a choice of TCP's congestion control"),
+            (options.large_fpdus, "FPDUs longer than TCP's segments"),
+        ] {
+            if is_asked {
+                return Err(self.lacks(what));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the device with the domain of a PD.

@@ -87,6 +87,11 @@ impl Core {
         Some((connection.as_mut()?, Context { attrs, sq, rq, tally }))
     }
 
+    /// Returns how many requests and receives there may be.
+    pub(super) fn capacities(&self) -> (usize, usize) {
+        (self.sq.capacity(), self.rq.capacity())
+    }
+
     /// Lends the queues and counts for work that needs no connection.
     pub(super) fn context<'a>(&'a mut self, attrs: &'a QpAttributes) -> Context<'a> {
         let Core { sq, rq, tally, .. } = self;

@@ -23,6 +23,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::Fault;
+use rddp_verbs_device::Request;
 
 use self::core::Core;
 pub use self::handle::QueuePair;
@@ -281,8 +282,21 @@ impl QpInner {
         addr: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<(DeviceSocket, Opening), ConnectError> {
-        let queues = self.with_core(|_, core| (core.sq.capacity(), core.rq.capacity()));
+        let queues = self.with_core(|_, core| core.capacities());
         Opening::of_device(&self.attrs, queues, addr, options)
+    }
+
+    /// Accepts the request of a peer by the device of the host. Returns what is to be
+    /// [attached](Self::attach).
+    pub(crate) fn accept_by_device(
+        &self,
+        request: Request,
+        options: &ConnectOptions,
+    ) -> Result<(DeviceSocket, Terms), ConnectError> {
+        self.with_core(|qp, core| {
+            let queues = core.capacities();
+            Opening::accept_by_device(&core.context(&qp.attrs), queues, request, options)
+        })
     }
 
     /// Hands receives over to a connection that is being made, if it takes them by then.

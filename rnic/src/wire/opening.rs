@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr};
 
 use rddp_mpa::{FrameOctets, Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
+use rddp_verbs_device as verbs;
 use socket2::Socket;
 
 use super::device::{self, Device};
@@ -132,6 +133,18 @@ impl Opening {
     ) -> Result<(DeviceSocket, Self), ConnectError> {
         let (socket, opening) = device::Opening::begin(attrs, queues, addr, options)?;
         Ok((socket, Opening::Device(opening)))
+    }
+
+    /// Accepts the request of a peer by a device of the host, for queues of these lengths. Returns
+    /// what is to be watched, too.
+    pub(crate) fn accept_by_device(
+        cx: &Context<'_>,
+        queues: (usize, usize),
+        request: verbs::Request,
+        options: &ConnectOptions,
+    ) -> Result<(DeviceSocket, Terms), ConnectError> {
+        let (socket, wire) = device::accept(cx, queues, request, options)?;
+        Ok((socket, Terms::Device(wire)))
     }
 
     /// Prepares the opening of the other end.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod ending;
+mod listening;
 mod memory;
 mod opening;
 mod outstanding;

@@ -62,21 +62,23 @@ fn what_only_software_has_is_refused_by_name() {
         end.pd.create_qp(&config).unwrap_err()
     };
     let srq = end.pd.create_srq(SrqConfig::default());
+    let markers = ConnectOptions { markers: true, ..ConnectOptions::default() };
     for refused in [
         of(&|config| config.transport = Transport::Tcp),
         of(&|config| config.transport = Transport::Acknowledged),
         of(&|config| config.srq = Some(srq.clone())),
         of(&|config| (config.no_receive, config.inbound_read) = (NoReceive::Wait, false)),
-        host.rnic.listen(host.address(1, 0), &ConnectOptions::default()).unwrap_err(),
+        host.rnic.listen_by(Transport::Tcp, host.address(1, 0), &ConnectOptions::default()).unwrap_err(),
+        host.rnic.listen_on(tcp_listener(), 1, &ConnectOptions::default()).unwrap_err(),
+        host.rnic.listen(host.address(1, 0), &markers).unwrap_err(),
         end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_INVALIDATE).unwrap_err(),
         end.pd.register_file(tempfile(), 0..1, Access::REMOTE_READ).unwrap_err(),
     ] {
         let is_named = matches!(&refused, Error::Device(DeviceError::Unsupported { device, .. }) if device == "soft_only");
         assert!(is_named, "{refused}");
     }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = tcp_listener();
     let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let markers = ConnectOptions { markers: true, ..ConnectOptions::default() };
     for refused in [
         end.qp.begin(socket, &ConnectOptions::default(), true).unwrap_err(),
         end.qp.begin_to(host.address(1, 1), &markers).unwrap_err(),
@@ -84,6 +86,10 @@ fn what_only_software_has_is_refused_by_name() {
         assert!(matches!(refused, ConnectError::Device(DeviceError::Unsupported { .. })), "{refused}");
     }
     assert_eq!(end.qp.state(), QpState::Idle);
+}
+
+fn tcp_listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
 fn tempfile() -> std::fs::File {
@@ -110,9 +116,9 @@ fn the_peer_is_told_what_the_program_says() {
     let host = host("says", Kind::Siw, 0);
     let (end, listener) = (host.end(), host.listen());
     let options = ConnectOptions { private_data: b"question".to_vec(), ..ConnectOptions::default() };
-    end.qp.begin_to(listener.address().unwrap(), &options).unwrap();
-    let mut asked = std::iter::repeat_with(|| listener.accept().unwrap()).flatten();
-    assert_eq!(asked.next().unwrap().1.private_data, b"question");
+    end.qp.begin_to(listener.address(), &options).unwrap();
+    let mut asked = std::iter::repeat_with(|| listener.take().unwrap()).flatten();
+    assert_eq!(asked.next().unwrap().asked().private_data, b"question");
 }
 
 /// RNICs end a connection by a message that finds none, and the peer may send as soon as it agrees.
@@ -122,7 +128,7 @@ fn receives_are_the_devices_before_there_is_a_connection() {
         let host = host(&format!("receives{}", kind as u8), kind, 0);
         let (end, listener) = (host.end(), host.listen());
         end.qp.post_recv(RecvWr::new(1, [])).unwrap();
-        end.qp.begin_to(listener.address().unwrap(), &ConnectOptions::default()).unwrap();
+        end.qp.begin_to(listener.address(), &ConnectOptions::default()).unwrap();
         let _peer = host.asked(&listener);
         assert_eq!(host.receives(), 1, "{kind:?}");
     }
@@ -144,7 +150,7 @@ fn nobody_listens_there() {
 fn the_peer_rejects_and_says_why() {
     let host = host("rejects", Kind::Rxe, 0);
     let (end, listener) = (host.end(), host.listen());
-    end.qp.begin_to(listener.address().unwrap(), &ConnectOptions::default()).unwrap();
+    end.qp.begin_to(listener.address(), &ConnectOptions::default()).unwrap();
     host.asked(&listener).reject(b"no room").unwrap();
     let rejected = end.begun().unwrap_err();
     let is_told =

@@ -105,14 +105,14 @@ impl Host {
     }
 
     pub(super) fn listen(&self) -> Listener {
-        Listener::open(&self.device, self.address(1, 0), QUEUES, 8).unwrap()
+        Listener::open(&self.device, self.address(1, 0), 8).unwrap()
     }
 
     /// Waits for the request of a peer.
     pub(super) fn asked(&self, listener: &Listener) -> Endpoint {
         let since = Instant::now();
         loop {
-            if let Some((peer, _)) = listener.accept().unwrap() {
+            if let Some((peer, _)) = listener.accept(QUEUES).unwrap() {
                 return peer;
             }
             wait(listener, since);
@@ -127,7 +127,7 @@ impl Host {
         offer: Offer,
     ) -> (Connected, Endpoint) {
         let listener = self.listen();
-        end.qp.begin_to(listener.address().unwrap(), options).unwrap();
+        end.qp.begin_to(listener.address(), options).unwrap();
         let mut peer = self.asked(&listener);
         peer.accept(offer).unwrap();
         let connected = end.begun().unwrap();

@@ -45,7 +45,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Takes the request of a peer, to which a listener has an id.
+    /// Makes the end that answers the request of a peer, to which a listener has an id.
     pub(crate) fn asked(
         device: &Device,
         id: Id,
@@ -108,21 +108,11 @@ impl Endpoint {
     /// # Errors
     /// The private data is too long, or the peer has gone.
     pub fn reject(self, private_data: &[u8]) -> Result<(), DeviceError> {
-        self.refuse_long(private_data, self.device.capabilities().max_reject_data)?;
-        self.link.id.reject(private_data).map_err(|error| self.device.failed("rdma_reject", error))
-    }
-
-    /// Refuses private data beyond the transport: some devices break the connection by it.
-    fn refuse_long(&self, private_data: &[u8], max: usize) -> Result<(), DeviceError> {
-        let (len, device) = (private_data.len(), self.device.name());
-        if len > max {
-            return Err(DeviceError::PrivateData { len, max, device: device.to_owned() });
-        }
-        Ok(())
+        self.device.reject(&self.link.id, private_data)
     }
 
     fn parameters(&self, offer: &Offer, max: usize) -> Result<Parameters, DeviceError> {
-        self.refuse_long(&offer.private_data, max)?;
+        self.device.refuse_long(&offer.private_data, max)?;
         let limits = self.device.capabilities();
         Ok(Parameters {
             private_data: offer.private_data.clone(),

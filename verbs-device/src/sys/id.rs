@@ -144,12 +144,13 @@ impl Parameters {
     }
 }
 
-/// An id of the connection manager with its channel, and its queue pair once it has one.
+/// An id of the connection manager with its channel, which it may share with others, and its queue
+/// pair once it has one.
 #[derive(Debug)]
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     pair: OnceLock<Pair>,
-    pub(crate) events: EventChannel,
+    pub(crate) events: Arc<EventChannel>,
 }
 
 // SAFETY: functions on an id may be called from several threads at a time (see the module).
@@ -158,26 +159,36 @@ unsafe impl Send for Id {}
 unsafe impl Sync for Id {}
 
 impl Id {
+    /// Makes an id with a channel of its own.
     pub(crate) fn new(library: &'static Library) -> io::Result<Self> {
-        let events = EventChannel::new(library)?;
+        Self::on(&Arc::new(EventChannel::new(library)?))
+    }
+
+    /// Makes an id whose events come by this channel.
+    pub(crate) fn on(events: &Arc<EventChannel>) -> io::Result<Self> {
         let mut raw = null_mut();
         // SAFETY: a pointer can be stored; the channel is there.
         by_errno(unsafe {
             let (channel, space) = (events.raw.as_ptr(), port_space::TCP);
-            (library.table.rdma_create_id)(channel, &raw mut raw, null_mut(), space)
+            (events.library.table.rdma_create_id)(channel, &raw mut raw, null_mut(), space)
         })?;
         let raw = NonNull::new(raw).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Id { raw, pair: OnceLock::new(), events })
+        Ok(Id { raw, pair: OnceLock::new(), events: events.clone() })
     }
 
-    /// Takes the id that a peer's request has made, and gives it a channel of its own.
-    pub(crate) fn of_request(event: &mut CmEvent, listener: &Id) -> io::Result<Option<Self>> {
-        let Some(raw) = event.request.0.take() else { return Ok(None) };
-        let events = EventChannel::new(listener.events.library)?;
-        let id = Id { raw, pair: OnceLock::new(), events };
-        // SAFETY: the id is ours from now on, and the channel lives as long.
-        by_errno(unsafe { (id.library().table.rdma_migrate_id)(raw.as_ptr(), id.events.raw.as_ptr()) })?;
-        Ok(Some(id))
+    /// Takes the id that a peer's request has made, whose events come by the listener's channel.
+    pub(crate) fn of_request(event: &mut CmEvent, events: &Arc<EventChannel>) -> Option<Self> {
+        let raw = event.request.0.take()?;
+        Some(Id { raw, pair: OnceLock::new(), events: events.clone() })
+    }
+
+    /// Gives the id a channel of its own.
+    pub(crate) fn separate(&mut self) -> io::Result<()> {
+        let events = Arc::new(EventChannel::new(self.library())?);
+        // SAFETY: the id is there, and so are both channels, until it uses the new one alone.
+        by_errno(unsafe { (self.library().table.rdma_migrate_id)(self.raw.as_ptr(), events.raw.as_ptr()) })?;
+        self.events = events;
+        Ok(())
     }
 
     fn library(&self) -> &'static Library {

@@ -26,7 +26,7 @@ use std::io;
 
 pub(crate) use context::Context;
 pub use context::{DeviceEvent, Domain};
-pub(crate) use id::{CmEvent, Id, Parameters};
+pub(crate) use id::{CmEvent, EventChannel, Id, Parameters};
 pub use library::Library;
 pub use memory::Registration;
 pub(crate) use memory::flags_of;

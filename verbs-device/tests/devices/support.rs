@@ -125,7 +125,7 @@ impl Host {
     }
 
     pub(crate) fn listen(&self) -> Listener {
-        Listener::open(&self.device, self.own(0), QUEUES, 8).unwrap()
+        Listener::open(&self.device, self.own(0), 8).unwrap()
     }
 
     /// Begins to look for a listener.
@@ -144,7 +144,7 @@ impl Host {
     /// Returns both ends of a connection: the active and the passive one.
     pub(crate) fn connect(&self, active: Offer, passive: Offer) -> (Endpoint, Endpoint) {
         let listener = self.listen();
-        let mut active = self.ask(listener.address().unwrap(), active);
+        let mut active = self.ask(listener.address(), active);
         let (mut other, _) = asked(&listener);
         other.accept(passive).unwrap();
         assert!(matches!(event(&mut active), Event::Connected(_)));
@@ -180,7 +180,7 @@ fn wait(fd: &impl AsFd, since: Instant) {
 pub(crate) fn asked(listener: &Listener) -> (Endpoint, Asked) {
     let since = Instant::now();
     loop {
-        if let Some(asked) = listener.accept().unwrap() {
+        if let Some(asked) = listener.accept(QUEUES).unwrap() {
             return asked;
         }
         wait(listener, since);

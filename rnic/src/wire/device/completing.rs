@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use rddp_rdma::{AsyncEventKind, Completed, Completion, Status};
 use rddp_stat::Counter;
-use rddp_verbs_device::{Event, Transport};
+use rddp_verbs_device::{Agreed, Event, Transport};
 use smallvec::SmallVec;
 
 use super::{Device, NEWS, broken};
+use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::rq::Outcome;
 use crate::wire::{Pulled, Watch, WireEvent};
@@ -73,7 +74,25 @@ impl Device {
                 Err(if cx.sq.is_empty() && !has_failed { WireEvent::Fin } else { lost })
             }
             Event::Removed => Err(WireEvent::Lost(AsyncEventKind::DeviceFailed)),
-            Event::Resolved | Event::Connected(_) | Event::Failed(_) => Ok(()),
+            Event::Connected(agreed) => {
+                self.established(agreed, watch, cx.attrs);
+                Ok(())
+            }
+            Event::Failed(why) => {
+                tracing::info!(qp = cx.attrs.num.0, %why, "no connection");
+                Err(WireEvent::Lost(AsyncEventKind::ConnectionLost))
+            }
+            Event::Resolved => Ok(()),
+        }
+    }
+
+    /// Begins with requests: the peer has taken up the connection that this end has accepted.
+    fn established(&mut self, agreed: &Agreed, watch: &mut Watch, attrs: &QpAttributes) {
+        self.taken_up_by = None;
+        self.depths = (agreed.ird, agreed.ord);
+        attrs.report(AsyncEventKind::Established);
+        if self.is_closing {
+            self.close(watch, attrs);
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `opening` | from an address to a connection |
+//! | `opening` | from an address, or from a peer's request, to a connection |
 //! | `posting` | requests and receives |
 //! | `completing` | completions, and the connection's end |
 //! | `bounce` | copies of what the device does not take inline |
@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rddp_rdma::{AsyncEventKind, Completion, ConnectOptions};
-use rddp_verbs_device::{self as verbs, DeviceError, Endpoint};
+use rddp_verbs_device::{self as verbs, DeviceError, Endpoint, Queues};
 
 use self::bounce::Bounce;
-pub(crate) use self::opening::Opening;
+pub(crate) use self::opening::{Opening, accept};
 use super::{Watch, WireEvent};
 use crate::queues::attributes::QpAttributes;
 
@@ -57,6 +57,8 @@ pub(crate) struct Device {
     flushed: Option<Instant>,
     /// This end has begun to close.
     is_closing: bool,
+    /// The moment until which a peer that was accepted has to take up the connection.
+    taken_up_by: Option<Instant>,
     /// Time between two questions whether the peer is there, and the moment of the next.
     asks: Option<(Duration, Instant)>,
 }
@@ -66,14 +68,35 @@ pub(crate) struct Device {
 const NEWS: Duration = Duration::from_millis(500);
 
 impl Device {
+    fn new(domain: Arc<verbs::Device>, endpoint: Endpoint, queues: Queues) -> Self {
+        Device {
+            endpoint,
+            depths: (0, 0),
+            _domain: domain,
+            bounce: Bounce::new(queues.sends),
+            given: 0,
+            taken: Vec::new(),
+            is_armed: false,
+            vain: 0,
+            flushed: None,
+            is_closing: false,
+            taken_up_by: None,
+            asks: None,
+        }
+    }
+
     /// Has receives wait for the device, as far as it is full, and the peer be asked from time to
     /// time whether it is there: what is idle would last for ever.
     pub(super) fn begin(&mut self, watch: &mut Watch, options: &ConnectOptions, attrs: &QpAttributes) {
         (watch.waits, watch.reads_on) = (true, true);
         // Else nothing would tell of the first completion before a program looks for it.
         self.is_armed = self.endpoint.arm().is_ok();
+        let now = Instant::now();
+        if !self.endpoint.is_connected() {
+            self.taken_up_by = now.checked_add(options.timeout);
+            self.taken_up_by.into_iter().for_each(|until| watch.wake_by(until, now, attrs));
+        }
         if let Some(keepalive) = options.keepalive {
-            let now = Instant::now();
             self.asks = now.checked_add(keepalive.idle).map(|next| (keepalive.idle, next));
             self.ask_in_time(watch, now, attrs);
         }
@@ -120,6 +143,10 @@ impl Device {
         attrs: &QpAttributes,
     ) -> Result<(), WireEvent> {
         self.ask_in_time(watch, now, attrs);
+        if self.taken_up_by.is_some_and(|until| until <= now) {
+            tracing::info!(qp = attrs.num.0, "no connection: the peer does not take up what was accepted");
+            return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
+        }
         if self.flushed.is_some_and(|until| until <= now) {
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }

@@ -1,19 +1,20 @@
-//! From an address to a connection by a device.
+//! From an address, or from a peer's request, to a connection by a device.
 //!
 //! Receives that are posted by then are the device's before the peer can know of the connection:
 //! RNICs end it by a message that finds none.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use rddp_rdma::ConnectOptions;
-use rddp_verbs_device::{ConnectFailed, DeviceError, Endpoint, Event, Offer, Queues};
+use rddp_verbs_device::{self as verbs, ConnectFailed, DeviceError, Endpoint, Event, Offer, Queues, Request};
 
 use super::Device;
-use super::bounce::Bounce;
 use crate::capabilities::CAPABILITIES;
 use crate::conn::socket::DeviceSocket;
 use crate::error::ConnectError;
+use crate::mem::HostDevice;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::wire::opening::{Failed, Progress, Terms};
@@ -40,44 +41,13 @@ impl Opening {
         to: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<(DeviceSocket, Self), ConnectError> {
-        let host = attrs.device.host.as_ref().ok_or(ConnectError::Transport)?;
-        for (is_asked, what) in [
-            (options.markers, "markers"),
-            (options.mss.is_some(), "a limit of TCP's segments"),
-            (options.congestion.is_some(), "a choice of TCP's congestion control"),
-            (options.large_fpdus, "FPDUs longer than TCP's segments"),
-        ] {
-            if is_asked {
-                return Err(host.lacks(what).into());
-            }
-        }
+        let host = host_for(attrs, options)?;
         let domain = host.domain(attrs.pd)?;
-        let most = domain.capabilities().max_requests.unwrap_or(usize::MAX).saturating_sub(OWN).max(1);
-        let (sends, receives) = (sends.clamp(1, most), receives.min(most));
-        let queues = Queues { sends, receives, inline: CAPABILITIES.max_inline };
+        let queues = queues(&domain, sends, receives);
         let endpoint = Endpoint::open(&domain, options.source, to, queues, options.timeout)?;
-        let socket = DeviceSocket::new(endpoint.as_fd().try_clone_to_owned()?.into());
-        let wire = Device {
-            endpoint,
-            depths: (0, 0),
-            _domain: domain,
-            bounce: Bounce::new(sends),
-            given: 0,
-            taken: Vec::new(),
-            is_armed: false,
-            vain: 0,
-            flushed: None,
-            is_closing: false,
-            asks: None,
-        };
-        let offer = Offer {
-            private_data: options.private_data.clone(),
-            ird: options.ird,
-            ord: options.ord,
-            inbound: attrs.inbound.get(),
-            ack_timeout: None,
-        };
-        Ok((socket, Opening { wire: Some(Box::new(wire)), offer, is_resolved: false }))
+        let socket = descriptor(&endpoint)?;
+        let wire = Device::new(domain, endpoint, queues);
+        Ok((socket, Opening { wire: Some(Box::new(wire)), offer: offer(attrs, options), is_resolved: false }))
     }
 
     /// Hands over the receives that are posted, once the device's queue pair is there.
@@ -113,6 +83,54 @@ impl Opening {
             Some(Event::Disconnected | Event::Removed) => Err(ConnectError::Closed.into()),
         }
     }
+}
+
+/// Accepts the request of a peer, for queues of these lengths: the receives that are posted are the
+/// device's before. Returns what is to be watched, too; the connection is there once the device has
+/// told so.
+pub(crate) fn accept(
+    cx: &Context<'_>,
+    (sends, receives): (usize, usize),
+    request: Request,
+    options: &ConnectOptions,
+) -> Result<(DeviceSocket, Box<Device>), ConnectError> {
+    let domain = host_for(cx.attrs, options)?.domain(cx.attrs.pd)?;
+    let queues = queues(&domain, sends, receives);
+    let endpoint = request.endpoint(&domain, queues)?;
+    let socket = descriptor(&endpoint)?;
+    let mut wire = Box::new(Device::new(domain, endpoint, queues));
+    // As for the end that connects.
+    let _ = wire.give_receives(cx);
+    wire.endpoint.accept(offer(cx.attrs, options))?;
+    Ok((socket, wire))
+}
+
+/// Returns the device, if it has what is asked for.
+fn host_for<'a>(attrs: &'a QpAttributes, options: &ConnectOptions) -> Result<&'a HostDevice, ConnectError> {
+    let host = attrs.device.host.as_ref().ok_or(ConnectError::Transport)?;
+    host.check_options(options)?;
+    Ok(host)
+}
+
+/// Returns the lengths of the device's queues, as near to those of the program's as it can have.
+fn queues(domain: &verbs::Device, sends: usize, receives: usize) -> Queues {
+    let most = domain.capabilities().max_requests.unwrap_or(usize::MAX).saturating_sub(OWN).max(1);
+    Queues { sends: sends.clamp(1, most), receives: receives.min(most), inline: CAPABILITIES.max_inline }
+}
+
+fn offer(attrs: &QpAttributes, options: &ConnectOptions) -> Offer {
+    Offer {
+        private_data: options.private_data.clone(),
+        ird: options.ird,
+        ord: options.ord,
+        inbound: attrs.inbound.get(),
+        ack_timeout: None,
+    }
+}
+
+/// Returns what is to be watched.
+fn descriptor(endpoint: &Endpoint) -> io::Result<DeviceSocket> {
+    Ok(DeviceSocket::new(endpoint.as_fd().try_clone_to_owned()?.into()))
 }
 
 fn failed(error: DeviceError) -> Failed {
