@@ -21,6 +21,8 @@ const LEAVE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Adapter {
     pub(crate) driver: Arc<Driver>,
+    /// Held for as long as the background thread is needed: by devices beside this one, too.
+    pub(crate) running: Arc<Running>,
     pub(crate) readers: Readers,
     /// The device of the host that moves the octets, if it is not this library that does. Its
     /// registrations end before the memory of the table does.
@@ -66,6 +68,15 @@ impl Adapter {
 impl Drop for Adapter {
     fn drop(&mut self) {
         self.linger(LEAVE);
-        self.driver.stop();
+    }
+}
+
+/// The background thread of devices that are beside each other, which ends with the last device of them.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Arc<Driver>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }

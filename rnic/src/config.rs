@@ -120,7 +120,7 @@ pub struct QpConfig {
     /// Treatment of a Send for which no receive is posted.
     pub no_receive: NoReceive,
     /// The queue of asynchronous events; the device's own when `None`. One that QPs of another
-    /// device use is refused.
+    /// device use is refused, unless the devices are [beside](crate::Rnic::open_beside) each other.
     pub events: Option<EventQueue>,
     /// A receiver for each asynchronous event as it happens, besides the queue.
     pub event_sink: Option<Arc<dyn EventSink>>,

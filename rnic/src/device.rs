@@ -13,7 +13,7 @@ use rddp_fault_guard::sockets;
 use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions, CqNum, SrqNum};
 use rddp_verbs_device::Device;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Running};
 use crate::budget::Budget;
 use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
@@ -72,25 +72,66 @@ impl Rnic {
     /// The host has no more descriptors; or its device that was asked for cannot be used, for which
     /// the error names the cause and what helps.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
-        let named = |(name, by): (String, NamedBy)| {
-            Device::named(&name).map_err(|error| Error::NamedDevice { error, by })
-        };
-        Self::with_device(config, config.host_device().map(named).transpose()?)
+        Self::with_device(config, host_device(config)?)
     }
 
     /// Opens a device by which this library, or a device of the host, moves the octets: for tests,
     /// whose libraries play devices.
     #[doc(hidden)]
     pub fn with_device(config: &RnicConfig, device: Option<Device>) -> Result<Self, Error> {
+        let driver = Driver::open().map_err(Error::host("making the device's descriptors"))?;
+        Self::make(config, device, Arc::new(Running(driver)), Arc::default())
+    }
+
+    /// Opens another device beside this one, with settings of its own: queue pairs of each may
+    /// complete into completion queues of the other, and report to its event queues. So a program
+    /// that serves peers of software and of devices of the host waits for all of them by one
+    /// completion queue. Memory, protection domains, limits and listeners are each device's own;
+    /// numbers of queue pairs and completion queues are common, and so is the background thread.
+    ///
+    /// ```
+    /// use rddp_rnic::{QpConfig, Rnic, RnicConfig};
+    /// let soft = |config| RnicConfig { device: Some(RnicConfig::SOFTWARE.into()), ..config };
+    /// let rnic = Rnic::open()?;
+    /// let beside = rnic.open_beside(&soft(RnicConfig::default()))?;
+    /// let cq = rnic.create_cq(256)?;
+    /// let ours = rnic.alloc_pd().create_qp(&QpConfig::new(&cq))?;
+    /// let other = beside.alloc_pd().create_qp(&QpConfig::new(&cq))?;
+    /// assert_ne!(ours.num(), other.num());
+    /// # Ok::<(), rddp_rnic::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As those of [`with_config`](Self::with_config).
+    pub fn open_beside(&self, config: &RnicConfig) -> Result<Self, Error> {
+        self.beside(config, host_device(config)?)
+    }
+
+    /// Opens another device beside this one as [`with_device`](Self::with_device) does.
+    ///
+    /// # Errors
+    /// As those of [`with_config`](Self::with_config).
+    #[doc(hidden)]
+    pub fn beside(&self, config: &RnicConfig, device: Option<Device>) -> Result<Self, Error> {
+        let this = self.0.here()?;
+        Self::make(config, device, this.running.clone(), this.names.clone())
+    }
+
+    fn make(
+        config: &RnicConfig,
+        device: Option<Device>,
+        running: Arc<Running>,
+        names: Arc<Names>,
+    ) -> Result<Self, Error> {
         // Sockets inherited from the parent process must not be mistaken for this process's own.
         sockets::close_inherited();
         rddp_capture::begin().map_err(Error::host("opening the file of RDDP_CAPTURE"))?;
         let kernel = config.kernel.as_ref().map(Kernel::load).transpose();
         let kernel = kernel.map_err(Error::host("preparing placement in the kernel"))?;
-        let driver = Driver::open().map_err(Error::host("making the device's descriptors"))?;
         Ok(Rnic(Home::new(Arc::new(DeviceInner {
             adapter: Arc::new(Adapter {
-                driver,
+                driver: running.0.clone(),
+                running,
                 readers: Readers::default(),
                 host: device.map(HostDevice::new),
                 mem: MemTable::with_kernel(MemLimits::default(), kernel.clone()),
@@ -108,11 +149,7 @@ impl Rnic {
             half_open_count: PeerCount::new(config.max_half_open, config.max_half_open_per_peer),
             waiting: PeerCount::new(config.max_waiting, config.max_waiting_per_peer),
             half_opens: HalfOpenSet::default(),
-            qps: Mutex::default(),
-            next_qp: AtomicU64::new(1),
-            next_pd: AtomicU64::new(1),
-            next_cq: AtomicU64::new(1),
-            next_srq: AtomicU64::new(1),
+            names,
         }))))
     }
 
@@ -274,13 +311,14 @@ impl Rnic {
 
     /// Returns the number of QPs there are.
     pub fn qp_count(&self) -> usize {
-        self.0.here().map_or(0, |device| device.qps.lock().len())
+        self.0.here().map_or(0, |device| device.live_qps().len())
     }
 }
 
 pub(crate) struct DeviceInner {
     pub(crate) adapter: Arc<Adapter>,
-    pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
+    /// Shared by devices that are beside each other.
+    pub(crate) names: Arc<Names>,
     /// Time of the last search for connections that hold partial FPDUs for too long.
     relieved: Mutex<Option<Instant>>,
     /// The number of connections whose Request is still arriving, by peer.
@@ -288,10 +326,22 @@ pub(crate) struct DeviceInner {
     /// The number of connections whose Request waits for the program's answer, by peer.
     pub(crate) waiting: Arc<PeerCount>,
     pub(crate) half_opens: HalfOpenSet,
+}
+
+/// Numbers of objects, by which completions and events name them.
+pub(crate) struct Names {
+    pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
     next_qp: AtomicU64,
     next_pd: AtomicU64,
     next_cq: AtomicU64,
     next_srq: AtomicU64,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let [next_qp, next_pd, next_cq, next_srq] = [0; 4].map(|_| AtomicU64::new(1));
+        Names { qps: Mutex::default(), next_qp, next_pd, next_cq, next_srq }
+    }
 }
 
 impl Deref for DeviceInner {
@@ -306,10 +356,10 @@ impl DeviceInner {
     /// Returns a number that no QP has and no memory is bound to. Numbers come again after 2^32.
     pub(crate) fn next_qp(&self) -> QpNum {
         loop {
-            let count = self.next_qp.fetch_add(1, Ordering::Relaxed);
+            let count = self.names.next_qp.fetch_add(1, Ordering::Relaxed);
             let num = QpNum(count as u32);
             // Programs may choose numbers, too.
-            let is_new = count <= u64::from(u32::MAX) && !self.qps.lock().contains_key(&num);
+            let is_new = count <= u64::from(u32::MAX) && !self.names.qps.lock().contains_key(&num);
             if num.0 != 0 && (is_new || self.free_qp(num).is_ok()) {
                 return num;
             }
@@ -318,14 +368,16 @@ impl DeviceInner {
 
     /// Returns a number that the program has chosen, if no QP has it and no memory is bound to it.
     pub(crate) fn free_qp(&self, num: QpNum) -> Result<QpNum, Error> {
-        if num.0 == 0 || self.qps.lock().contains_key(&num) || self.mem.names(num) {
+        if num.0 == 0 || self.names.qps.lock().contains_key(&num) || self.mem.names(num) {
             return Err(Error::Conflict("a queue pair's number is 0, or another's"));
         }
         Ok(num)
     }
 
     fn live_qps(&self) -> Vec<Arc<QpInner>> {
-        self.qps.lock().values().filter_map(Weak::upgrade).collect()
+        let mut all: Vec<_> = self.names.qps.lock().values().filter_map(Weak::upgrade).collect();
+        all.retain(|qp| Arc::ptr_eq(&qp.attrs.device, &self.adapter));
+        all
     }
 
     /// Resets connections that hold partial FPDUs for too long. Called when memory for them is
@@ -342,22 +394,30 @@ impl DeviceInner {
     }
 
     pub(crate) fn next_pd(&self) -> PdId {
-        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+        PdId(self.names.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
     fn next_cq(&self) -> CqNum {
-        CqNum(self.next_cq.fetch_add(1, Ordering::Relaxed))
+        CqNum(self.names.next_cq.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn next_srq(&self) -> SrqNum {
-        SrqNum(self.next_srq.fetch_add(1, Ordering::Relaxed))
+        SrqNum(self.names.next_srq.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 impl std::fmt::Debug for DeviceInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeviceInner").field("qps", &self.qps.lock().len()).finish_non_exhaustive()
+        f.debug_struct("DeviceInner").field("qps", &self.names.qps.lock().len()).finish_non_exhaustive()
     }
+}
+
+/// Returns the device of the host that is to move the octets, if this library is not.
+fn host_device(config: &RnicConfig) -> Result<Option<Device>, Error> {
+    let named = |(name, by): (String, NamedBy)| {
+        Device::named(&name).map_err(|error| Error::NamedDevice { error, by })
+    };
+    config.host_device().map(named).transpose()
 }
 
 #[cfg(test)]
@@ -376,13 +436,13 @@ mod tests {
         let (_first, gone, third) = (make(), make().num(), make().num());
         let options = RegionOptions { qp: Some(gone), ..RegionOptions::default() };
         let region = pd.allocate_with(8, Access::LOCAL_WRITE, &options).unwrap();
-        rnic.0.anywhere().next_qp.store(u64::from(u32::MAX), Ordering::Relaxed);
+        rnic.0.anywhere().names.next_qp.store(u64::from(u32::MAX), Ordering::Relaxed);
         assert_eq!(make().num(), QpNum(u32::MAX));
         // Not 0, not one that lives, not one that memory is bound to.
         let again = make();
         assert_eq!(again.num(), third);
         drop(region);
-        rnic.0.anywhere().next_qp.store(1 << 32, Ordering::Relaxed);
+        rnic.0.anywhere().names.next_qp.store(1 << 32, Ordering::Relaxed);
         assert_eq!(make().num(), gone);
     }
 }

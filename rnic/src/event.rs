@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags};
 use parking_lot::Mutex;
 use rddp_rdma::{AsyncEvent, AsyncEventKind, Element, QpNum};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Running};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::home::Home;
@@ -23,8 +23,9 @@ use crate::io::ready_set::epoll_timeout;
 /// ([`QpConfig::event_sink`](crate::QpConfig::event_sink)), or of all QPs of a device
 /// ([`RnicConfig::event_sink`](crate::RnicConfig::event_sink)).
 ///
-/// The numbers in an event are the device's own: QPs of two devices may have the same. So each
-/// device needs a sink of its own, unless the sink can do without the numbers.
+/// The numbers in an event are the device's own: QPs of two devices may have the same, unless one
+/// was opened beside the other ([`Rnic::open_beside`](crate::Rnic::open_beside)). So each needs a
+/// sink of its own, unless the sink can do without the numbers.
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
@@ -60,7 +61,8 @@ pub trait EventSink: Debug + Send + Sync {
 
 /// A queue of asynchronous events: the device's own, or one that a [`QpConfig`](crate::QpConfig)
 /// names. Its descriptor is readable while there are events. Cloning gives another handle to the
-/// same queue. It serves QPs of one device, as long as that lives.
+/// same queue. It serves QPs of one device, and of those beside it
+/// ([`Rnic::open_beside`](crate::Rnic::open_beside)), as long as any of them lives.
 ///
 /// A program that takes events slowly loses none that it may wait for. Of several events of one
 /// kind about one object only the latest is kept, and the events of a QP are removed when it is
@@ -90,8 +92,8 @@ struct Events {
     /// The number of events, outside the lock: whether there are any is asked without it.
     len: AtomicUsize,
     notify: Counter,
-    /// The device whose QPs report to the queue: the first that does.
-    device: Mutex<Weak<Adapter>>,
+    /// What the devices have in common whose QPs report to the queue: that of the first one.
+    device: Mutex<Weak<Running>>,
 }
 
 /// The events that the program has not taken yet.
@@ -169,14 +171,14 @@ impl EventQueue {
         Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify, device }))))
     }
 
-    /// Takes the queue for the QPs of a device. Numbers are a device's own, so events of another
-    /// device would be taken for those of this one.
+    /// Takes the queue for the QPs of a device, and of those beside it. Numbers are these devices'
+    /// own, so events of another would be taken for those of one of them.
     pub(crate) fn adopt(&self, device: &Arc<Adapter>) -> Result<(), Error> {
         let mut user = self.0.here()?.device.lock();
         if user.strong_count() == 0 {
-            *user = Arc::downgrade(device);
+            *user = Arc::downgrade(&device.running);
         }
-        if std::ptr::eq(user.as_ptr(), Arc::as_ptr(device)) {
+        if std::ptr::eq(user.as_ptr(), Arc::as_ptr(&device.running)) {
             return Ok(());
         }
         Err(Error::Foreign("an event queue"))

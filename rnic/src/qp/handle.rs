@@ -150,7 +150,7 @@ impl QueuePair {
         }
         let receives = if srq.is_some() { 0 } else { config.max_recv };
         inner.attrs.say_what_may_overflow(config.max_send, receives);
-        device.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));
+        device.names.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));
         if let Some(srq) = srq {
             let user: Weak<dyn User> = Arc::downgrade(inner) as _;
             srq.join(inner.attrs.num, user);

@@ -370,7 +370,7 @@ impl QpInner {
         }
         self.attrs.device.driver.leave(self.attrs.token);
         self.attrs.cqs().for_each(|cq| cq.remove_member(self.attrs.token));
-        self.device.qps.lock().remove(&self.attrs.num);
+        self.device.names.qps.lock().remove(&self.attrs.num);
         let mut core = self.core.lock();
         self.acknowledge_last(&mut core);
         if let Some(srq) = core.rq.srq() {

@@ -2,6 +2,7 @@
 //! `rddp-verbs-device`.
 #![allow(clippy::unwrap_used)]
 
+mod beside;
 mod ending;
 mod listening;
 mod memory;
