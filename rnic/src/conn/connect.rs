@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::EpollFlags;
 use rddp_mpa::{Negotiated, Revision};
 use rddp_rdma::{ConnectOptions, PortMapper};
+use rddp_verbs_device::ConnectFailed;
 use socket2::{SockAddr, Socket};
 
 use super::mss::fit_to_path;
@@ -18,7 +19,7 @@ use super::socket::{DeviceSocket, tcp_socket};
 use super::stage::{Next, Stage};
 use super::startup::{Plan, Startup};
 use crate::error::ConnectError;
-use crate::qp::QueuePair;
+use crate::qp::{QpInner, QueuePair};
 use crate::queues::options::Transport;
 use crate::sys::reset;
 use crate::wire::opening::{Opening, again};
@@ -92,18 +93,17 @@ impl QueuePair {
         let inner = self.inner.here()?;
         let transport = inner.attrs.transport;
         let plan = Plan { reports, addr: Some(addr), asks: false, transport };
-        self.begin_by(options, plan, |options| match transport {
-            Transport::Device => {
-                let (socket, opening) = inner.begin_by_device(addr, options)?;
-                Ok(Stage::Open { socket, opening })
-            }
-            _ => attempt(addr, transport, options),
-        })
+        self.begin_by(options, plan, |options| attempt(inner, addr, options))
     }
 }
 
 /// Makes the first stage of a connection to `addr`.
-fn attempt(addr: SocketAddr, transport: Transport, options: &ConnectOptions) -> Result<Stage, ConnectError> {
+fn attempt(qp: &QpInner, addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectError> {
+    let transport = qp.attrs.transport;
+    if transport == Transport::Device {
+        let (socket, opening) = qp.begin_by_device(addr, options)?;
+        return Ok(Stage::Open { socket, opening });
+    }
     let opening = Opening::active(transport, options)?;
     let socket = active_socket(addr, options)?;
     let asks =
@@ -114,6 +114,15 @@ fn attempt(addr: SocketAddr, transport: Transport, options: &ConnectOptions) -> 
         Some(query) => Stage::Mapper { socket, query, opening },
         None => Stage::Tcp { socket, opening },
     })
+}
+
+/// Returns whether nothing listens there, by the word of the peer's host.
+fn was_refused(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Tcp(cause) => cause.kind() == ErrorKind::ConnectionRefused,
+        ConnectError::Unreached(why) => matches!(why, ConnectFailed::Refused { .. }),
+        _ => false,
+    }
 }
 
 /// Makes a socket that is to connect to `addr`.
@@ -173,9 +182,8 @@ impl Startup {
     /// error.
     pub(super) fn pause(&self, socket: DeviceSocket, error: ConnectError) -> Result<Next, ConnectError> {
         let now = Instant::now();
-        let was_refused =
-            matches!(&error, ConnectError::Tcp(cause) if cause.kind() == ErrorKind::ConnectionRefused);
-        if self.plan.addr.is_none() || !was_refused || self.refused_until.is_over(now) {
+        let is_refused = was_refused(&error) && !self.refused_until.is_over(now);
+        if self.plan.addr.is_none() || !is_refused && !self.may_take_another_port(&error) {
             return Err(error);
         }
         self.device.driver.at(now + PAUSE, self.token);
@@ -183,12 +191,20 @@ impl Startup {
         Ok(Next::Wait(Stage::Refused { socket, error }, EpollFlags::empty()))
     }
 
+    /// Returns whether the next attempt has a port of its own that may be free: of an RNIC, the
+    /// connection manager chooses one without asking the host's TCP.
+    fn may_take_another_port(&self, error: &ConnectError) -> bool {
+        let ConnectError::Unreached(ConnectFailed::Failed(cause)) = error else { return false };
+        let is_chosen = self.options.source.is_none_or(|source| source.port() == 0);
+        is_chosen && cause.kind() == ErrorKind::AddrInUse
+    }
+
     /// Begins the next attempt after a refusal, with the revision of the last.
     pub(super) fn retry(&self, error: ConnectError) -> Result<Next, ConnectError> {
-        let Some(addr) = self.plan.addr else { return Err(error) };
+        let (Some(addr), Some(qp)) = (self.plan.addr, self.qp.upgrade()) else { return Err(error) };
         let fell_back = self.refusal.lock().is_some();
         let revision = if fell_back { Revision::One } else { self.options.revision };
-        let stage = attempt(addr, self.plan.transport, &ConnectOptions { revision, ..self.options.clone() })?;
+        let stage = attempt(&qp, addr, &ConnectOptions { revision, ..self.options.clone() })?;
         self.watch(&stage)?;
         Ok(Next::Again(stage))
     }
@@ -204,13 +220,13 @@ impl Startup {
     /// TCP connection and the peer has refused revision 2; else returns the error.
     fn fall_back(&self, error: ConnectError) -> Result<Stage, ConnectError> {
         let options = &self.options;
-        let Some(addr) = self.plan.addr else { return Err(error) };
+        let (Some(addr), Some(qp)) = (self.plan.addr, self.qp.upgrade()) else { return Err(error) };
         let mut refusal = self.refusal.lock();
         let again = if refusal.is_none() { again(self.plan.transport, options, &error) } else { None };
         let Some(again) = again else { return Err(error) };
         tracing::info!(%addr, %error, "trying again with MPA revision 1");
         let source = options.source.map(|source| SocketAddr::new(source.ip(), 0));
-        match attempt(addr, self.plan.transport, &ConnectOptions { source, ..again }) {
+        match attempt(&qp, addr, &ConnectOptions { source, ..again }) {
             Ok(stage) => {
                 *refusal = Some(error);
                 Ok(stage)

@@ -9,6 +9,7 @@ use super::socket::{DeviceSocket, no_delay};
 use super::stage::{Done, Next, Stage};
 use super::startup::Startup;
 use crate::error::ConnectError;
+use crate::queues::options::Transport;
 use crate::wire::opening::{Asked, Failed, Opening, Progress, closed_or};
 
 impl Startup {
@@ -40,6 +41,8 @@ impl Startup {
             Ok(Progress::Agreed { terms, private_data }) => {
                 Ok(Next::Done(Done { socket, terms, private_data, active: true }))
             }
+            // A device tells here of what TCP has told before there is an opening.
+            Err(failed) if self.plan.transport == Transport::Device => self.pause(socket, failed.error),
             Err(failed) => Err(self.give_up_opening(socket, failed)),
         }
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rddp_rnic::{
     Access, ConnectError, ConnectOptions, Error, NamedBy, NoReceive, QpConfig, QpState, RecvWr, Rnic,
-    RnicConfig, SrqConfig, Transport,
+    RnicConfig, SendWr, SrqConfig, Transport,
 };
-use rddp_verbs_device::{ConnectFailed, DeviceError, Offer};
+use rddp_verbs_device::{ConnectFailed, DeviceError, Event, Listener, Offer};
 
-use crate::support::{Host, Kind, host};
+use crate::support::{Host, Kind, PATIENCE, event, host, quirk};
 
 const KINDS: [Kind; 3] = [Kind::Siw, Kind::Rxe, Kind::Adapter];
 
@@ -144,6 +144,32 @@ fn nobody_listens_there() {
         assert_eq!(end.qp.state(), QpState::Idle, "it may try again");
         host.pair_of(&end);
     }
+}
+
+#[test]
+fn a_refusal_is_not_the_last_word_where_the_program_waits_for_a_listener() {
+    for kind in KINDS {
+        let host = host(&format!("waits{}", kind as u8), kind, 0);
+        let (end, address) = (host.end(), host.address(1, 9));
+        let options = ConnectOptions { retry_refused: PATIENCE, ..ConnectOptions::default() };
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        end.qp.begin_to(address, &options).unwrap();
+        assert!(!end.qp.await_begun(Duration::from_millis(50)), "{:?}", end.qp.begun());
+        let listener = Listener::open(&host.device, address, 8).unwrap();
+        let mut peer = host.asked(&listener);
+        peer.accept(Offer::default()).unwrap();
+        end.begun().unwrap();
+        assert!(matches!(event(&mut peer), Event::Connected(_)));
+        peer.post_send(&SendWr::send(2, Vec::new())).unwrap();
+        assert_eq!(end.next().wr_id, 1);
+    }
+}
+
+/// The connection manager chooses the port of an RNIC without asking the host's TCP.
+#[test]
+fn a_port_of_this_end_that_is_taken_is_not_the_programs_affair() {
+    let host = host("taken", Kind::Siw, quirk::PORT_TAKEN);
+    host.pair_of(&host.end());
 }
 
 #[test]

@@ -122,6 +122,9 @@ pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rd
         }
         return 0;
     }
+    if std::mem::take(&mut world.devices[device].port_taken) {
+        return fail(libc::EADDRINUSE);
+    }
     let Some(listener) = world.listeners.get(&(device, to.port())).copied() else {
         if is_iwarp {
             return fail(libc::ECONNREFUSED);

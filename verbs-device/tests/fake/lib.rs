@@ -49,6 +49,8 @@ pub mod quirk {
     pub const STRANGE: u32 = 64;
     /// A queue holds no more than eight requests.
     pub const SHORT: u32 = 128;
+    /// The port of the next connection is one that a socket of TCP has.
+    pub const PORT_TAKEN: u32 = 256;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.

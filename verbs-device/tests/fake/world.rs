@@ -8,6 +8,7 @@ use std::time::Duration;
 use rddp_verbs_layout::{Plain, device, ibv_context, ibv_context_ops, ibv_device};
 
 use crate::queues::{Events, Queue};
+use crate::quirk;
 use crate::wire::Pair;
 
 /// The device that another one is like.
@@ -25,6 +26,7 @@ pub(crate) struct Device {
     pub(crate) kind: Kind,
     pub(crate) quirks: u32,
     pub(crate) is_cut: bool,
+    pub(crate) port_taken: bool,
     pub(crate) events: Events<u32>,
     /// Address of an `ibv_context`.
     pub(crate) context: usize,
@@ -51,7 +53,8 @@ impl Device {
             abi_compat: usize::MAX,
         });
         let context = Box::into_raw(context).expose_provenance();
-        Device { kind, quirks, is_cut: false, events, context }
+        let port_taken = quirks & quirk::PORT_TAKEN != 0;
+        Device { kind, quirks, is_cut: false, port_taken, events, context }
     }
 
     pub(crate) fn has(&self, quirk: u32) -> bool {
