@@ -204,7 +204,12 @@ impl Rnic {
         CompletionChannel::new().map_err(Error::host("making a completion channel's descriptor"))
     }
 
-    /// Listens on a TCP address (port 0: any). Connections are accepted with `options`.
+    /// Listens on a TCP address (port 0: any), or at one of the device of the host. Connections are
+    /// accepted with `options`.
+    ///
+    /// # Errors
+    /// The host or its device has no such address, something else listens there, or the options
+    /// cannot be met.
     pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
         Listener::bind(self.0.here()?, addr, Transport::Iwarp, options)
     }

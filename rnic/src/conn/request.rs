@@ -17,9 +17,9 @@ use crate::trace;
 use crate::wire::opening::Asked;
 
 /// A peer's request to be connected. The program [accepts](Self::accept) it,
-/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer. There is
-/// no time limit for that, but one for the number of Requests without an answer
-/// ([`RnicConfig::max_waiting`](crate::RnicConfig::max_waiting)).
+/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer, or
+/// rejects by a device of the host. There is no time limit for that, but one for the number of
+/// Requests without an answer ([`RnicConfig::max_waiting`](crate::RnicConfig::max_waiting)).
 ///
 /// ```
 /// use std::time::Duration;
