@@ -71,7 +71,7 @@ impl Drop for Adapter {
     }
 }
 
-/// The background thread of devices that are beside each other, which ends with the last device of them.
+/// The background thread of devices that are beside each other, which ends with the last of them.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Arc<Driver>);
 

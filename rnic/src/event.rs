@@ -92,7 +92,8 @@ struct Events {
     /// The number of events, outside the lock: whether there are any is asked without it.
     len: AtomicUsize,
     notify: Counter,
-    /// What the devices have in common whose QPs report to the queue: that of the first one.
+    /// The background thread of the device whose QPs report to the queue, the first that does, and
+    /// of those beside it.
     device: Mutex<Weak<Running>>,
 }
 

@@ -3,8 +3,6 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::device::Transport;
-
 /// The reason why the libraries of RDMA devices cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -76,14 +74,14 @@ pub enum DeviceError {
         own: Vec<IpAddr>,
     },
     /// Something else listens at the address.
-    #[error("{address} is in use on {device}{}", by_whom(*.transport))]
+    #[error("{address} is in use on {device}{}", by_whom(*.is_rnic))]
     AddressInUse {
         /// The device.
         device: String,
         /// The address.
         address: SocketAddr,
-        /// The device's protocol: an RNIC's listener takes the port of the host's TCP.
-        transport: Transport,
+        /// The device is an RNIC, whose listener takes the port of the host's TCP.
+        is_rnic: bool,
     },
     /// The process may not lock as much memory.
     #[error(
@@ -160,13 +158,12 @@ fn there_are(names: &[String]) -> String {
     }
 }
 
-fn by_whom(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Iwarp => {
-            ": an RNIC's listener takes the host's TCP port, so that software and the RNIC cannot both \
+fn by_whom(is_rnic: bool) -> &'static str {
+    if is_rnic {
+        ": an RNIC's listener takes the host's TCP port, so that software and the RNIC cannot both \
              listen there (software answers RNICs, too: leave the device out, or take another port)"
-        }
-        Transport::InfiniBand => ": another program listens there for RDMA (take another port)",
+    } else {
+        ": another program listens there for RDMA (take another port)"
     }
 }
 

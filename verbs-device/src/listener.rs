@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rddp_verbs_layout::cm;
 
-use crate::device::Device;
+use crate::device::{Device, Transport};
 use crate::endpoint::{Agreed, Endpoint, Queues};
 use crate::error::DeviceError;
 use crate::sys::{CmEvent, EventChannel, Id};
@@ -174,8 +174,8 @@ fn listen(
     let refused = |call, error: io::Error| match error.raw_os_error() {
         Some(libc::EADDRNOTAVAIL | libc::ENODEV) => device.elsewhere(address, &id),
         Some(libc::EADDRINUSE) => {
-            let (device, transport) = (device.name().to_owned(), device.transport());
-            DeviceError::AddressInUse { device, address, transport }
+            let (is_rnic, device) = (device.transport() == Transport::Iwarp, device.name().to_owned());
+            DeviceError::AddressInUse { device, address, is_rnic }
         }
         _ => device.failed(call, error),
     };
