@@ -56,3 +56,151 @@ impl Devices {
         }
     }
 }
+
+/// Whole commands, both ends of them in one process, whose devices are fake ones: those of a library
+/// that stands where libibverbs and librdmacm would. Device `n` has the addresses 127.(100 + n).0.0
+/// to 127.(100 + n).255.255.
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+    use std::{env, fs, thread};
+
+    use clap::FromArgMatches;
+
+    use super::*;
+    use crate::Cli;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Runs a test in a process of its own, on a host with an RNIC and a RoCE adapter.
+    fn with_devices(test: &str) {
+        let itself = env::current_exe().unwrap();
+        let (fake, folder) = (itself.with_file_name("libfake_verbs.so"), tempfile::tempdir().unwrap());
+        for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+            symlink(&fake, folder.path().join(name)).unwrap();
+        }
+        let mut child = Command::new(itself);
+        child.env("LD_LIBRARY_PATH", folder.path()).env("FAKE_DEVICES", "siw0=0,rxe0=1");
+        child.args(["--exact", "--ignored", "--nocapture", &format!("device::tests::{test}")]);
+        let ended = child.output().unwrap();
+        let said = [ended.stdout, ended.stderr].map(|octets| String::from_utf8_lossy(&octets).into_owned());
+        assert!(ended.status.success() && said[0].contains("1 passed"), "{}\n{}", said[0], said[1]);
+    }
+
+    fn command(args: &str) -> Result<(), Failure> {
+        let matches = crate::parser().try_get_matches_from(["rddp"].into_iter().chain(args.split(' ')));
+        let cli = Cli::from_arg_matches(&matches.unwrap()).unwrap();
+        crate::run(&cli.command, 0)
+    }
+
+    /// Begins a server, which ends with this process.
+    fn serve(args: &str) {
+        let args = args.to_owned();
+        thread::spawn(move || command(&args).unwrap());
+    }
+
+    /// Runs a client, as soon as its server listens.
+    fn client(args: &str) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match command(args) {
+                Err(failure) if failure.to_string().contains("nothing listens") && Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                ended => return ended.unwrap_or_else(|failure| panic!("{args}: {failure}")),
+            }
+        }
+    }
+
+    /// Returns a port that is free, and so is the next.
+    fn port() -> u16 {
+        loop {
+            let one = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            if one < u16::MAX && TcpListener::bind(("127.0.0.1", one + 1)).is_ok() {
+                return one;
+            }
+        }
+    }
+
+    /// Devices of a server, its address, and the devices by which clients come.
+    const SERVERS: [(&str, &str, &[&str]); 3] = [
+        ("siw0", "127.100.0.1", &["siw0"]),
+        ("rxe0", "127.101.0.1", &["rxe0"]),
+        ("soft,rxe0", "127.101.0.2", &["rxe0", "soft", "rxe0"]),
+    ];
+
+    #[test]
+    fn files_go_by_each_device() {
+        with_devices("files");
+    }
+
+    #[test]
+    #[ignore = "a process of the test above"]
+    fn files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let octets: Vec<u8> = (0..3_000_001_u32).map(|at| (at.wrapping_mul(at) >> 5) as u8).collect();
+        fs::write(path("sent"), &octets).unwrap();
+        fs::create_dir(path("served")).unwrap();
+        let (sent, got, served) = (path("sent"), path("got"), path("served"));
+        for (devices, address, clients) in SERVERS {
+            for strategy in ["slots", "pipelined"] {
+                let at = format!("{address}:{}", port());
+                let (bind, listens) = at.split_once(':').unwrap();
+                serve(&format!(
+                    "serve {served} --writable --bind {bind} --port {listens} --strategy {strategy} --device {devices}"
+                ));
+                for device in clients {
+                    client(&format!("put {sent} {at}/file --device {device}"));
+                    assert!(
+                        fs::read(Path::new(&served).join("file")).unwrap() == octets,
+                        "{devices} {device}"
+                    );
+                    client(&format!("get {at}/file {got} --device {device}"));
+                    assert!(fs::read(&got).unwrap() == octets, "{devices} {device}");
+                    client(&format!("ls {at}/ --device {device}"));
+                    for gone in [&got, &format!("{served}/file")] {
+                        fs::remove_file(gone).unwrap();
+                    }
+                }
+            }
+        }
+        let refused =
+            command(&format!("serve {served} --bind 127.101.0.3 --port 0 --strategy region --device rxe0"));
+        assert!(refused.unwrap_err().to_string().contains("rxe0 (roce) does not have regions over files"));
+    }
+
+    #[test]
+    fn pings_and_measurements_go_by_each_device() {
+        with_devices("pings_and_measurements");
+    }
+
+    #[test]
+    #[ignore = "a process of the test above"]
+    fn pings_and_measurements() {
+        for (devices, address, clients) in SERVERS {
+            let (pings, measures) = (port(), port());
+            serve(&format!("ping --server --bind {address} --port {pings} --device {devices}"));
+            serve(&format!("perf server --bind {address} --port {measures} --device {devices}"));
+            for device in clients {
+                client(&format!("ping {address}:{pings} --count 3 --size 65535 --device {device}"));
+                let measure = format!("perf client {address}:{measures} --device {device} -n 700 --json");
+                for wait in ["poll", "event"] {
+                    client(&format!("{measure} --op tcp,write,send,read --size 1,8,100000 --wait {wait}"));
+                }
+                for way in ["-R", "-b", "-P 3"] {
+                    client(&format!("{measure} --op write,send --size 1,8 {way}"));
+                }
+                let atomics = command(&format!("{measure} --op fetch-add,cmp-swap"));
+                match *device {
+                    "siw0" => assert!(atomics.unwrap_err().to_string().contains("atomic operations")),
+                    _ => atomics.unwrap(),
+                }
+            }
+        }
+    }
+}
