@@ -27,9 +27,9 @@ fn begin(active: &QueuePair, listener: &Listener) {
     active.begin_to(listener.local_addr().unwrap(), &ConnectOptions::default()).unwrap();
 }
 
-fn all() -> (Rnic, Vec<(Rnic, SocketAddr)>) {
+fn all(name: &str) -> (Rnic, Vec<(Rnic, SocketAddr)>) {
     let soft = Rnic::with_device(&RnicConfig::default(), None).unwrap();
-    let hosts: [Host; 2] = [host("b_siw", Kind::Siw, 0), host("b_rxe", Kind::Rxe, 0)];
+    let hosts: [Host; 2] = [Kind::Siw, Kind::Rxe].map(|kind| host(&format!("{name}{}", kind as u8), kind, 0));
     let devices = hosts.iter().map(|host| {
         let beside = soft.beside(&RnicConfig::default(), Some(host.device.clone())).unwrap();
         (beside, host.address(1, 0))
@@ -41,7 +41,7 @@ fn all() -> (Rnic, Vec<(Rnic, SocketAddr)>) {
 
 #[test]
 fn one_completion_queue_serves_software_and_devices() {
-    let (soft, rnics) = all();
+    let (soft, rnics) = all("b_cq");
     let cq = soft.create_cq(1024).unwrap();
     let pairs: Vec<_> = rnics.iter().map(|(rnic, at)| connect(rnic, &cq, *at)).collect();
     let mut regions = Vec::new();
@@ -67,7 +67,7 @@ fn one_completion_queue_serves_software_and_devices() {
 
 #[test]
 fn events_of_all_devices_come_by_one_queue() {
-    let (soft, rnics) = all();
+    let (soft, rnics) = all("b_events");
     let (cq, events) = (soft.create_cq(64).unwrap(), rddp_rnic::EventQueue::new().unwrap());
     for (rnic, at) in &rnics {
         let config = QpConfig { events: Some(events.clone()), ..QpConfig::new(&cq) };
@@ -82,7 +82,7 @@ fn events_of_all_devices_come_by_one_queue() {
 
 #[test]
 fn what_is_beside_nothing_is_foreign() {
-    let (soft, rnics) = all();
+    let (soft, rnics) = all("b_foreign");
     let other = Rnic::with_device(&RnicConfig::default(), None).unwrap();
     let cq = other.create_cq(16).unwrap();
     for (rnic, _) in &rnics {
@@ -95,7 +95,7 @@ fn what_is_beside_nothing_is_foreign() {
 /// The background thread goes on for the devices that are left.
 #[test]
 fn a_device_goes_on_though_the_one_that_it_is_beside_is_gone() {
-    let (soft, mut rnics) = all();
+    let (soft, mut rnics) = all("b_gone");
     let cq = soft.create_cq(64).unwrap();
     drop(soft);
     while !rnics.is_empty() {

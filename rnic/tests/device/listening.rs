@@ -66,8 +66,9 @@ fn event_of(host: &Host, end: &End) -> AsyncEventKind {
 fn send(from: &End, to: &End) {
     let inbox = to.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
     to.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    from.qp.post_send(&SendWr::send_inline(2, b"hello").unsignaled()).unwrap();
+    from.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
     let got = to.next();
+    assert_eq!(from.next().wr_id, 2);
     assert_eq!((got.wr_id, got.status, got.byte_len), (1, Status::Success, 5));
     assert_eq!(inbox.read(0, 5).unwrap(), b"hello");
 }
@@ -200,9 +201,12 @@ fn a_peer_that_does_not_take_up_the_connection_has_its_time() {
 fn a_peer_that_has_gone_is_noticed_when_it_is_accepted() {
     for host in hosts("l_gone") {
         let (listener, passive) = (listen(&host), host.end());
+        let before = host.objects();
         let active = absent_minded(&host, &listener);
         let asked = request(&listener);
         drop(active);
+        // The thread that asks ends the peer's part; what is left is the request.
+        host.until(|| host.objects() == before + 1);
         let error = asked.accept(&passive.qp, b"").unwrap_err();
         assert!(error.to_string().contains("peer has gone"), "{error}");
         assert_eq!(passive.qp.state(), QpState::Idle, "it may take another");
@@ -233,7 +237,11 @@ fn either_end_closes_in_order_behind_its_last_messages() {
             }
             from.qp.disconnect();
             assert_eq!(event_of(&host, from), AsyncEventKind::CloseComplete, "{kind:?}");
-            assert_eq!((from.qp.state(), to.qp.state()), (QpState::Idle, QpState::Idle));
+            assert_eq!(
+                (from.qp.state(), to.qp.state()),
+                (QpState::Idle, QpState::Idle),
+                "{kind:?} {by_passive}"
+            );
         }
     }
 }
@@ -279,7 +287,7 @@ fn many_connect_and_nothing_is_left_of_them() {
             send(&active, &passive);
             ends.push((active, passive));
         }
-        let waiting = [0; 5].map(|_| absent_minded(&host, &listener));
+        let waiting = [0; 5].map(|_| (absent_minded(&host, &listener), request(&listener)));
         drop((ends, listener, waiting));
         host.until_nothing_is_left();
     }
@@ -291,9 +299,10 @@ fn too_many_that_wait_are_rejected() {
     let config = RnicConfig { max_waiting: 2, ..RnicConfig::default() };
     let rnic = Rnic::with_device(&config, Some(host.device.clone())).unwrap();
     let listener = rnic.listen(host.address(1, 0), &ConnectOptions::default()).unwrap();
-    let mut peers = [0; 3].map(|_| absent_minded(&host, &listener));
-    assert!(matches!(event(&mut peers[2]), Event::Failed(_)));
-    drop([request(&listener), request(&listener)]);
+    // One after the other: each asks in a thread of its own.
+    let waiting = [0; 2].map(|_| (absent_minded(&host, &listener), request(&listener)));
+    assert!(matches!(event(&mut absent_minded(&host, &listener)), Event::Failed(_)));
+    drop(waiting);
     let mut another = absent_minded(&host, &listener);
     let end = host.end();
     drop(end);

@@ -29,6 +29,7 @@ pub(crate) mod quirk {
     pub(crate) const FLUSHED: u32 = 32;
     pub(crate) const STRANGE: u32 = 64;
     pub(crate) const SHORT: u32 = 128;
+    #[allow(dead_code, reason = "the tests of rnic use it")]
     pub(crate) const PORT_TAKEN: u32 = 256;
 }
 
