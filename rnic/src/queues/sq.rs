@@ -132,44 +132,55 @@ impl SendQueue {
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         self.refuse_if_full(0)?;
-        if !self.transport.sends(&wr.operation) {
-            return self.push_for_device(wr, memory);
-        }
-        self.push_checked(wr, memory)
+        self.push_with_place(wr, memory)
     }
 
-    /// Pushes a request that not every wire has, if the device of this one has it: nothing of it is
-    /// in line of the others.
-    #[cold]
-    #[inline(never)]
-    fn push_for_device(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
-        let limits = self.limits.as_ref().ok_or(PostError::Transport)?;
-        limits::check_send(limits, wr)?;
-        self.push_checked(wr, memory)
-    }
-
-    // `inline(always)`: with two callers it would go out of line of the hot path.
-    #[inline(always)]
-    fn push_checked(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
-        let (completed, total) = (completed(&wr.operation)?, check(&wr.operation, memory)?);
-        if let Operation::WriteImmediate { gather, remote, data } = &wr.operation {
-            let write = Operation::Write { gather: gather.clone(), remote: *remote };
-            let (solicited, signaled) = (false, false);
-            let write = SendWr { operation: write, solicited, signaled, ..wr.clone() };
-            let immediate = SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() };
-            self.wqes.push_back(Wqe::new(write, completed, total, true));
-            self.wqes.push_back(Wqe::new(immediate, completed, 0, false));
-            self.halves += 1;
+    /// Pushes a request that the queue has place for.
+    #[inline]
+    fn push_with_place(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
+        let (completed, total) = self.check(wr, memory)?;
+        if matches!(wr.operation, Operation::WriteImmediate { .. }) {
+            self.push_halves(wr, completed, total);
         } else {
             self.wqes.push_back(Wqe::new(wr.clone(), completed, total, false));
         }
         Ok(())
     }
 
+    /// Pushes a Write and an Immediate that go for one request.
+    // `inline(never)`: beside it the one push of all other requests stays in line.
+    #[inline(never)]
+    fn push_halves(&mut self, wr: &SendWr, completed: Completed, total: u64) {
+        let Operation::WriteImmediate { gather, remote, data } = &wr.operation else { return };
+        let write = Operation::Write { gather: gather.clone(), remote: *remote };
+        let (solicited, signaled) = (false, false);
+        let write = SendWr { operation: write, solicited, signaled, ..wr.clone() };
+        let immediate = SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() };
+        self.wqes.extend([Wqe::new(write, completed, total, true), Wqe::new(immediate, completed, 0, false)]);
+        self.halves += 1;
+    }
+
+    /// Refuses a request that is none of this wire. Returns the operation that its completion
+    /// names, and the number of octets of its message.
+    #[inline]
+    fn check(&self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(Completed, u64), PostError> {
+        if !self.transport.sends(&wr.operation) {
+            self.check_for_device(wr)?;
+        }
+        Ok((completed(&wr.operation)?, check(&wr.operation, memory)?))
+    }
+
+    /// Refuses a request that not every wire has, unless the device of this one has it.
+    #[cold]
+    #[inline(never)]
+    fn check_for_device(&self, wr: &SendWr) -> Result<(), PostError> {
+        limits::check_send(self.limits.as_ref().ok_or(PostError::Transport)?, wr)
+    }
+
     /// Refuses a request where the queue is full, with so many others that are posted later.
     // `inline(always)`: with two callers it would go out of line of the hot path.
     #[inline(always)]
-    pub(crate) fn refuse_if_full(&mut self, others: usize) -> Result<(), PostError> {
+    fn refuse_if_full(&mut self, others: usize) -> Result<(), PostError> {
         if self.wqes.len() - self.halves + self.unpolled.count() + others >= self.capacity {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
@@ -178,8 +189,11 @@ impl SendQueue {
 
     /// Pushes all requests of a list, or on an error none.
     pub(crate) fn push_all(&mut self, list: &[SendWr], memory: LocalMemory<'_>) -> Result<(), PostError> {
+        if let Some(others) = list.len().checked_sub(1) {
+            self.refuse_if_full(others)?;
+        }
         let before = (self.wqes.len(), self.halves);
-        let pushed = list.iter().try_for_each(|wr| self.push(wr, memory));
+        let pushed = list.iter().try_for_each(|wr| self.push_with_place(wr, memory));
         if pushed.is_err() {
             self.wqes.truncate(before.0);
             self.halves = before.1;
@@ -187,8 +201,7 @@ impl SendQueue {
         pushed
     }
 
-    /// Refuses a request that cannot be posted behind what is queued and others. No hot path is its
-    /// caller, so that [`push`](Self::push) stays in line there.
+    /// Refuses a request that cannot be posted behind what is queued and so many others.
     #[cold]
     pub(crate) fn check_later(
         &mut self,
@@ -197,11 +210,7 @@ impl SendQueue {
         memory: LocalMemory<'_>,
     ) -> Result<(), PostError> {
         self.refuse_if_full(others)?;
-        let before = (self.wqes.len(), self.halves);
-        self.push_all(std::slice::from_ref(wr), memory)?;
-        self.wqes.truncate(before.0);
-        self.halves = before.1;
-        Ok(())
+        self.check(wr, memory).map(drop)
     }
 
     /// Returns the number of requests that have not ended.
