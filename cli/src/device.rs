@@ -57,9 +57,9 @@ impl Devices {
     }
 }
 
-/// Whole commands, both ends of them in one process, whose devices are fake ones: those of a library
-/// that stands where libibverbs and librdmacm would. Device `n` has the addresses 127.(100 + n).0.0
-/// to 127.(100 + n).255.255.
+/// Whole commands, both ends of them in one process, whose devices are fake ones: those of a
+/// library that stands where libibverbs and librdmacm would. Device `n` has the addresses
+/// 127.(100 + n).0.0 to 127.(100 + n).255.255.
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
