@@ -7,7 +7,7 @@ use rddp_command::failure::Failure;
 const ONE: &str = "Device that moves the octets: soft, a name, or auto (what leads to the peer) \
      [default: RDDP_DEVICE or soft]";
 
-const SEVERAL: &str = "Devices to listen on: soft alone so far, RDMA devices are refused by name \
+const SEVERAL: &str = "Devices to listen on: soft and names; an RNIC takes the TCP port itself \
      [default: RDDP_DEVICE or soft]";
 
 /// The device of a command that connects.

@@ -18,6 +18,7 @@ Examples:
   rddp serve /srv/files                              get, from this host only
   rddp serve /srv/files --writable                   put and get, from this host only
   rddp serve /srv/files --bind ::                    get, for everybody who can reach this host
+  rddp serve . --bind 192.0.2.1 --device soft,rxe0   by software and by a RoCE device at once
   rddp serve --new-token token                       make a token, for:
   rddp serve . --bind :: --writable --token token    put and get, only for those who have the token
 

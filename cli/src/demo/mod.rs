@@ -37,6 +37,7 @@ What it does:
 
 Examples:
   rddp demo
+  rddp demo --device rxe0      by an RDMA device of this host, as far as it has the operations
   rddp demo --json | jq .passed";
 
 /// Do RDMA between two processes over loopback, compare every octet, and measure it

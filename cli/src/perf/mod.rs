@@ -42,7 +42,7 @@ Examples:
   rddp perf local --pin                            each end on a processor of its own, for figures that repeat
   rddp perf server                                 on one host, and on another:
   rddp perf client 192.0.2.1 --op tcp,write,read --size 1M --duration 10
-  rddp perf client 192.0.2.1 --device siw0         by an RNIC of this host; the server is in software
+  rddp perf client 192.0.2.1 --device rxe0         by an RDMA device of this host; --device there, too
   rddp perf client 192.0.2.1 -s 64K -t 10 -i 1     a line each second and operation
   rddp perf client 192.0.2.1 --op write -n 10000   so many messages, in place of a time
   rddp perf client 192.0.2.1 -R                    the server sends; -b: both do, at the same time
@@ -77,6 +77,7 @@ Examples:
   rddp perf server                       for clients on any host
   rddp perf server --bind 10.0.0.1       on one network only; a firewall has to let both ports through
   rddp perf server --port 0 --json       any two ports; says which
+  rddp perf server --device soft,rxe0    by software and by a RoCE device at once
 
 A client may make it use processor time and up to 4 GiB of memory: not for networks that are not trusted.";
 

@@ -32,7 +32,7 @@ Examples:
   rddp ping 192.0.2.1                a round each second until Ctrl-C; the server may be rping -s
   rddp ping 192.0.2.1 --count 1000   1000 rounds back to back
   rddp ping fd77::2 --size 4096      an rping server needs -S 4096 for that
-  rddp ping 192.0.2.1 --device siw0  by an RDMA device of this host; auto: by the one that leads there
+  rddp ping 192.0.2.1 --device rxe0  by an RDMA device of this host; auto: by the one that leads there
 
 A round is four messages of 16 octets, one RDMA Read and one RDMA Write: it takes as long as three round trips.";
 
