@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rddp_ddp::{Header, Msn};
 use rddp_gateway::{Counts, Reason};
@@ -11,9 +11,9 @@ use rddp_rnic::{Access, RecvWr, Remote, Stag, Status};
 use rddp_test_support::{Peer, connect, pattern, plain, read_to_end, segment};
 use rddp_verbs_device::{Event, Offer};
 
-use crate::devices::{self, Kind, completions};
+use crate::devices::{self, Kind, completions, quirk};
 use crate::troubles::still_works;
-use crate::world::{PATIENCE, Program, Told, World, slow_world, world};
+use crate::world::{PATIENCE, Program, Told, World, slow_world, world, world_with};
 
 /// Connects a peer whose frames are made by hand.
 pub(crate) fn by_hand(world: &World) -> (Peer, Program) {
@@ -59,15 +59,20 @@ fn a_peer_that_floods_behind_its_end_does_not_keep_the_gateway() {
     world.gateway.ended();
 }
 
-/// A connection that always has something to do never sleeps.
+/// A connection that always has something to do never sleeps: its device is slower than its peer.
 #[test]
 fn a_gateway_stops_though_a_plain_host_never_pauses() {
-    let mut world = world("gw_busy", Kind::Rxe);
+    let mut world = world_with("gw_busy", Kind::Rxe, quirk::SLOW_LOOKS);
     let (mut peer, program) = by_hand(&world);
     let there = program.remote();
-    let frame = peer.frame(&segment::write(there.stag, there.to, true, &pattern(1000, 1)));
+    let frames = peer.frame(&segment::write(there.stag, there.to, true, &pattern(1000, 1))).repeat(100);
     let mut socket = peer.socket.try_clone().unwrap();
-    let flood = std::thread::spawn(move || while socket.write_all(&frame.repeat(100)).is_ok() {});
+    let flood = std::thread::spawn(move || {
+        let since = Instant::now();
+        while socket.write_all(&frames).is_ok() {
+            assert!(since.elapsed() < PATIENCE, "the gateway goes on");
+        }
+    });
     while program.octets(0, 1000) != pattern(1000, 1) {
         std::thread::yield_now();
     }

@@ -6,6 +6,7 @@ mod crowds;
 mod devices;
 mod ends;
 mod hostile;
+mod lookups;
 mod operations;
 mod troubles;
 mod world;

@@ -223,7 +223,7 @@ fn a_gateway_that_stops_ends_its_connections_behind_what_was_asked_for() {
     assert!(program.octets(0, 1 << 20) == pattern(1 << 20, 8));
 }
 
-fn in_a_hurry() -> Options {
+pub(crate) fn in_a_hurry() -> Options {
     Options { leg_time: Duration::from_millis(300), ..Options::default() }
 }
 

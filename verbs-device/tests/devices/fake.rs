@@ -31,6 +31,8 @@ pub(crate) mod quirk {
     pub(crate) const SHORT: u32 = 128;
     #[allow(dead_code, reason = "the tests of rnic use it")]
     pub(crate) const PORT_TAKEN: u32 = 256;
+    #[allow(dead_code, reason = "the tests of the gateway use it")]
+    pub(crate) const SLOW_LOOKS: u32 = 512;
 }
 
 /// The fake library, and the functions by which a test directs it.

@@ -51,6 +51,8 @@ pub mod quirk {
     pub const SHORT: u32 = 128;
     /// The port of the next connection is one that a socket of TCP has.
     pub const PORT_TAKEN: u32 = 256;
+    /// A look for completions takes its time, as on a processor that is slow.
+    pub const SLOW_LOOKS: u32 = 512;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.
