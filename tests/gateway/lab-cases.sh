@@ -1,9 +1,49 @@
 # Cases of ./lab. Read with ".", not run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-server_port=7471 gateway_port=7472 reverse_port=7473
+gateway_port=7472 reverse_port=7473 files_gateway_port=7475
 
-in_guest_with() { in_guest "$1" ". /share/lab-guest.sh; $2"; }
+# The address of the programs behind the gateway, and what their guest's name has more than the
+# gateway's.
+behind=10.77.1.2 server_guest=
+
+# at gateway|server SECONDS COMMAND: runs a command in the guest of one of them.
+at() {
+    local name=$SIW_LAB_NAME
+    [ "$1" = gateway ] || name+=$server_guest
+    SIW_LAB_NAME=$name in_guest "$2" "behind=$behind; . /share/lab-guest.sh; $3"
+}
+
+start_all() {
+    [ "$mode" = list ] && return
+    at server 30 start_server && at gateway 30 start_gateway || die "nothing listens in the guest"
+}
+
+# apart: gives the server a guest of its own, on the networks of the gateway's, which has rxe0 alone.
+apart() {
+    behind=10.77.1.3 server_guest=b settings="server in a guest of its own:"
+    [ "$mode" = list ] && return
+    SIW_LAB_BESIDE=$SIW_LAB_NAME SIW_LAB_NAME=$SIW_LAB_NAME$server_guest "$guest" up >"$work/boot" 2>&1 ||
+        die "no second guest: $(cat "$work/boot")"
+    at server 20 "rdma link delete siw0; /bin/ip link set eth0 down"
+    start_all
+}
+
+part_again() {
+    [ -z "$server_guest" ] || [ "$mode" = list ] ||
+        SIW_LAB_NAME=$SIW_LAB_NAME$server_guest "$guest" down 2>/dev/null
+    behind=10.77.1.2 server_guest='' settings=
+}
+
+# idle FILE [FILE]: prints what gateway and server hold, and keeps it; waits until that is what
+# the second file has.
+idle() {
+    local name
+    for name in gateway ${server_guest:+server}; do
+        at $name 30 "idle ${2:+"'$(cat "$2.$name")'"}" >"$1.$name"
+        cat "$1.$name"
+    done
+}
 
 # asks CLIENT SECONDS KEY=VALUE...: octets as the client: rddp on this host, or siw in the guest.
 asks() {
@@ -13,7 +53,7 @@ asks() {
         "$guest" host timeout -s KILL "$seconds" env "LD_LIBRARY_PATH=$SIW_LAB_SHARE/verbs" RDDP_VERBS_EXTENSIONS=on \
             ${mpa:-} "$SIW_LAB_SHARE/octets" ask 10.77.0.2 $gateway_port "$@"
     else
-        in_guest_with "$seconds" "/share/octets ask 10.77.0.2 $gateway_port $*"
+        at gateway "$seconds" "/share/octets ask 10.77.0.2 $gateway_port $*"
     fi
 }
 
@@ -43,10 +83,10 @@ operations() {
     done
     mpa=
     wanted "rddp: solicited Sends wake a program that sleeps through others" && {
-        in_guest_with 30 "kill_now server; start_server solicited=1" >"$work/passive" 2>&1
+        at server 30 "kill_now server; start_server solicited=1" >"$work/passive" 2>&1
         twice carries rddp ops=send,inval,imm solicited=1
         twice carries siw ops=send,inval solicited=1
-        in_guest_with 30 "kill_now server; start_server" >"$work/passive" 2>&1
+        at server 30 "kill_now server; start_server" >"$work/passive" 2>&1
     }
 }
 
@@ -57,13 +97,13 @@ refused() {
     start_clock
     start_capture
     : >"$work/passive"
-    before=$(in_guest_with 20 "wc -l </tmp/gateway; dmesg | wc -l")
+    before=$(at gateway 20 "wc -l </tmp/gateway; dmesg | wc -l")
     asks "$1" 60 "wrong=$2" >"$work/active" 2>&1
     local status=$?
     end_capture
     # shellcheck disable=SC2086
     set -- "$1" "$3" $before
-    in_guest_with 20 "tail -n +$(($3 + 1)) /tmp/gateway; dmesg | tail -n +$(($4 + 1)) | grep siw" >"$work/passive"
+    at gateway 20 "tail -n +$(($3 + 1)) /tmp/gateway; dmesg | tail -n +$(($4 + 1)) | grep siw" >"$work/passive"
     [ "$1" = rddp ] || came="got TERMINATE. layer $((0x${2:3:1})), type $((0x${2:2:1})), code $((0x${2:4:2}))"
     [ $status = 4 ] && grep -q "\"terminate\":\"$2\"" "$work/passive" && grep -qF -- "$came" "$work/passive"
 }
@@ -79,6 +119,17 @@ refusals() {
     wanted "rddp: an atomic by a wrong key is Terminate 0x0102" && twice refused rddp add 0x0102
 }
 
+operations_in_short() {
+    wanted "siw: write,send,inval, 1 octet to 1 MiB" && twice carries siw ops=write,send,inval
+    wanted "rddp: write,send,inval,add,swap,imm, 1 octet to 1 MiB" &&
+        twice carries rddp ops=write,send,inval,add,swap,imm
+}
+
+refusals_in_short() {
+    wanted "siw: a Write by a wrong key is Terminate 0x1100" && twice refused siw write 0x1100
+    wanted "rddp: a Read by a wrong key is Terminate 0x0102" && twice refused rddp read 0x0102
+}
+
 # from_the_device: Debian's client on rxe0, whose plain server is rddp.
 from_the_device() {
     local size port=$reverse_port leave_passive
@@ -89,6 +140,37 @@ from_the_device() {
     done
 }
 
+# of_files NAME...: puts files to rddp serve, lists them, and gets them again.
+of_files() {
+    local file at=10.77.0.2:$files_gateway_port on_host=("$guest" host timeout 120 "$rddp")
+    start_clock
+    : >"$work/passive"
+    for file; do
+        "${on_host[@]}" put "$work/files/$file" "$at/$file" && "${on_host[@]}" get "$at/$file" "$work/back" &&
+            cmp "$work/files/$file" "$work/back" || return 1
+        rm "$work/back"
+    done >"$work/active" 2>&1
+    "${on_host[@]}" ls "$at/" >>"$work/active" 2>&1 || return 1
+    for file; do
+        grep -q "$file" "$work/active" || return 1
+    done
+}
+
+# files: rddp serve on rxe0, by both strategies that it has for clients of a device.
+files() {
+    local octets strategy names=()
+    for octets in 0 1 65536 8388609; do
+        names+=("of-$octets")
+        [ "$mode" = list ] || { mkdir -p "$work/files" && head -c $octets /dev/urandom >"$work/files/of-$octets"; }
+    done
+    for strategy in slots pipelined; do
+        wanted "put, ls and get with rddp serve on rxe0, $strategy" || continue
+        at server 30 "start_files $strategy" >"$work/passive" 2>&1
+        twice of_files "${names[@]}"
+        at server 30 "kill_now files" >"$work/passive" 2>&1
+    done
+}
+
 # crowd: PAIRS clients, most of them this host's, which all are connected before the first goes on,
 # and check their octets; nothing is left of them.
 crowd() {
@@ -96,7 +178,8 @@ crowd() {
     start_clock
     : >"$work/active"
     rm -f "$work"/crowd.* "$work/go"
-    before=$(in_guest_with 30 "rm -f /tmp/go; idle")
+    at gateway 20 "rm -f /tmp/go"
+    before=$(idle "$work/before")
     for ((number = 0; number < pairs; number++)); do
         if [ $((number % 20)) = 0 ]; then
             asks siw 300 ops=write,send most=65536 wait=/tmp/go >"$work/crowd.$number" 2>&1 &
@@ -108,13 +191,14 @@ crowd() {
         until grep -qs . "$work/crowd.$number"; do sleep 0.05; done
     done
     connected=$(grep -l connected "$work"/crowd.* | wc -l)
-    during=$(in_guest_with 30 "idle; touch /tmp/go")
+    during=$(idle "$work/during")
+    at gateway 20 "touch /tmp/go"
     : >"$work/go"
     for number in "${!clients[@]}"; do
         wait "${clients[$number]}" || failures=$((failures + 1))
     done
     tail -qn 1 "$work"/crowd.* | sort | uniq -c >"$work/active"
-    after=$(in_guest_with 30 "idle '$before'")
+    after=$(idle "$work/after" "$work/before")
     printf '%s\n' "$before" "with $connected connections: $during" "$after" >"$work/passive"
     [ "$connected" = "$pairs" ] && [ $failures = 0 ] && [ "$before" = "$after" ]
 }
@@ -140,7 +224,7 @@ kill_one() {
         # The client is a child of nsenter and timeout, which hand on no KILL.
         pkill_child $client
     else
-        in_guest_with 30 "sleep $pause; kill_now $victim; start_$victim" >>"$work/passive" 2>&1 || return 1
+        at "$victim" 30 "sleep $pause; kill_now $victim; start_$victim" >>"$work/passive" 2>&1 || return 1
     fi
     wait $client
     local status=$?
@@ -168,11 +252,11 @@ killed() {
     start_clock
     : >"$work/passive"
     : >"$work/killed"
-    before=$(in_guest_with 30 idle)
+    before=$(idle "$work/before")
     for ((time = 0; time < $2; time++)); do
         kill_one "$1" || { cat "$work/killed" >>"$work/active"; return 1; }
     done
-    after=$(in_guest_with 30 "idle '$before'")
+    after=$(idle "$work/after" "$work/before")
     printf '%s\n%s\n' "$before" "$after" >>"$work/passive"
     [ "$before" = "$after" ] && carries rddp ops=write,send
 }
@@ -195,15 +279,15 @@ stopped() {
         kill -0 $client 2>/dev/null || return 1
         sleep 0.05
     done
-    in_guest_with 30 "kill \$(cat /tmp/gateway.pid); status" >"$work/passive" 2>&1
+    at gateway 30 "kill \$(cat /tmp/gateway.pid); status" >"$work/passive" 2>&1
     wait $client
     status=$?
-    in_guest_with 30 "start_gateway"
+    at gateway 30 start_gateway
     [ $status = 4 ] && grep -q "the gateway stops" "$work/passive" && grep -q "status 0" "$work/passive"
 }
 
 ends() {
     wanted "SIGTERM ends the connections, and the gateway with status 0" && twice stopped
-    [ "$mode" = list ] || in_guest_with 30 "kill \$(cat /tmp/gateway.pid); kill_now server; status" >/dev/null
+    [ "$mode" = list ] || { at server 30 "kill_now server" && at gateway 30 "kill \$(cat /tmp/gateway.pid); status"; } >/dev/null
     nothing_leaked
 }

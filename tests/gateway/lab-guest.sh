@@ -1,5 +1,6 @@
-# The guest of ./lab: the gateway, and the program behind it. Read with ".", by busybox.
-# shellcheck shell=dash
+# The guests of ./lab: the gateway, and the programs behind it, in one guest or two. Read with ".",
+# by busybox. behind is the address of the programs.
+# shellcheck shell=dash disable=SC2154
 
 ulimit -l unlimited
 
@@ -8,6 +9,9 @@ server_port=7471
 gateway_port=7472
 # Programs behind the device come to the gateway here, and go on to rddp ping on the host.
 reverse_port=7473
+# rddp serve, and the gateway's port for it.
+files_port=7474
+files_gateway_port=7475
 
 # until_says FILE WORD: waits until a program has said that it listens.
 until_says() {
@@ -21,7 +25,7 @@ until_says() {
 
 start_server() {
     : >/tmp/server
-    /share/octets serve 10.77.1.2 $server_port ${1:-} >/tmp/server 2>&1 &
+    /share/octets serve $behind $server_port ${1:-} >/tmp/server 2>&1 &
     echo $! >/tmp/server.pid
     until_says /tmp/server listening
 }
@@ -30,7 +34,8 @@ start_gateway() {
     : >/tmp/gateway
     rm -f /tmp/gateway.status
     (
-        /share/rddp gateway --listen 10.77.0.2:$gateway_port --to rxe0/10.77.1.2:$server_port \
+        /share/rddp gateway --listen 10.77.0.2:$gateway_port --to rxe0/$behind:$server_port \
+            --listen 10.77.0.2:$files_gateway_port --to rxe0/$behind:$files_port \
             --listen rxe0/10.77.1.2:$reverse_port --to 10.77.0.1:$reverse_port --json &
         echo $! >/tmp/gateway.pid
         wait $!
@@ -39,7 +44,15 @@ start_gateway() {
     until_says /tmp/gateway '"device":"rxe0"'
 }
 
-start_all() { start_server && start_gateway; }
+# start_files STRATEGY
+start_files() {
+    : >/tmp/files
+    mkdir -p /tmp/served
+    /share/rddp serve /tmp/served --device rxe0 --bind "$behind" --port $files_port --writable \
+        --strategy "$1" >/tmp/files 2>&1 &
+    echo $! >/tmp/files.pid
+    until_says /tmp/files listening
+}
 
 # kill_now NAME: kills the program, and waits until it is gone.
 kill_now() {
@@ -61,13 +74,13 @@ status() {
     echo "status $(cat /tmp/gateway.status)"
 }
 
-# idle [HELD]: prints what gateway and server hold: descriptors, and objects of devices. Where it is
-# said what that has to be, waits until it is, for ten seconds.
+# idle [HELD]: prints what gateway and server hold, as far as they are in this guest: descriptors, and
+# objects of devices. Where it is said what that has to be, waits until it is, for ten seconds.
 idle() {
     local tenth=0 held
     while :; do
         held=$(rdma resource show | grep rxe0; for name in gateway server; do
-            echo "$name: $(ls "/proc/$(cat /tmp/$name.pid)/fd" | wc -l)"
+            [ ! -e /tmp/$name.pid ] || echo "$name: $(ls "/proc/$(cat /tmp/$name.pid)/fd" | wc -l)"
         done)
         tenth=$((tenth + 1))
         [ -n "${1:-}" ] && [ "$held" != "$1" ] && [ $tenth -lt 100 ] || break
