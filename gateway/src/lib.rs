@@ -11,6 +11,7 @@
 //! | `bridge` | one connection as values: FPDUs become requests, completions become messages |
 //! | `ring` | places in registered memory |
 //! | `opening` | both legs of a connection, and what they agree on |
+//! | `buffers` | octets between the socket and the bridge |
 //! | `pair` | one connection: a socket and an endpoint |
 //! | `gateway` | listeners, and a thread for each connection |
 //! | `options` | limits |
@@ -19,6 +20,7 @@
 #![warn(clippy::unwrap_used)]
 
 mod bridge;
+mod buffers;
 mod gateway;
 mod opening;
 mod options;

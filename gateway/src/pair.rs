@@ -7,22 +7,23 @@
 //! The end of one side becomes that of the other one: FIN becomes a disconnect when all that the
 //! plain host has asked for is done, and a disconnect becomes FIN behind the last message.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use rddp_rdma::{Completion, Status};
 use rddp_verbs_device::{Endpoint, Event};
+use socket2::SockRef;
 
 use crate::bridge::{Bridge, Counts, Stop};
+use crate::buffers::{Arrived, Train};
 use crate::opening::{Opened, Pool, poll_until};
 use crate::reason::Reason;
 
-/// Octets of the longest FPDU with its markers, and more.
-const LONGEST: usize = 80 * 1024;
 /// Time in which the other side has to end, once one has.
 const LINGER: Duration = Duration::from_secs(10);
 /// Time in which both sides have to end, when the gateway stops.
@@ -61,43 +62,6 @@ pub(crate) struct Pair<'a> {
     probe: Instant,
 }
 
-/// Octets that TCP has delivered.
-#[derive(Debug)]
-struct Arrived {
-    octets: Box<[u8]>,
-    from: usize,
-    to: usize,
-}
-
-/// Octets that TCP is to take.
-#[derive(Debug, Default)]
-struct Train {
-    octets: Vec<u8>,
-    sent: usize,
-}
-
-impl Arrived {
-    fn front(&mut self) -> &mut [u8] {
-        &mut self.octets[self.from..self.to]
-    }
-
-    fn drop(&mut self, count: usize) {
-        self.from += count;
-        if self.from == self.to {
-            (self.from, self.to) = (0, 0);
-        }
-    }
-
-    /// Returns the room behind the octets, to whose front they are moved where it is short.
-    fn room(&mut self) -> &mut [u8] {
-        if self.from > 0 && self.octets.len() - self.to < LONGEST {
-            self.octets.copy_within(self.from..self.to, 0);
-            (self.from, self.to) = (0, self.to - self.from);
-        }
-        &mut self.octets[self.to..]
-    }
-}
-
 impl<'a> Pair<'a> {
     pub(crate) fn new(opened: Opened, stop: &'a EventFd) -> Self {
         let Opened { tcp, endpoint, memory, bridge } = opened;
@@ -107,7 +71,7 @@ impl<'a> Pair<'a> {
             memory,
             bridge,
             stop,
-            arrived: Arrived { octets: vec![0; 2 * LONGEST].into(), from: 0, to: 0 },
+            arrived: Arrived::new(),
             train: Train::default(),
             completions: Vec::new(),
             reason: None,
@@ -224,8 +188,7 @@ impl<'a> Pair<'a> {
     }
 
     fn wants_octets(&self) -> bool {
-        let has_space = self.arrived.to - self.arrived.from < LONGEST;
-        !self.plain_closed && (self.plain_ends || self.bridge.has_room() && has_space)
+        !self.plain_closed && (self.plain_ends || self.bridge.has_room() && self.arrived.has_space())
     }
 
     /// Takes octets from TCP. Behind the end, they are read and dropped: TCP would reset the
@@ -235,12 +198,12 @@ impl<'a> Pair<'a> {
             return false;
         }
         if self.plain_ends {
-            (self.arrived.from, self.arrived.to) = (0, 0);
+            self.arrived.clear();
         }
         match self.tcp.read(self.arrived.room()) {
             Ok(0) => self.plain_closed = true,
             Ok(_) if self.plain_ends => {}
-            Ok(count) => self.arrived.to += count,
+            Ok(count) => self.arrived.add(count),
             Err(error) if is_pause(&error) => return false,
             Err(error) => self.tcp_failed(error),
         }
@@ -274,12 +237,14 @@ impl<'a> Pair<'a> {
     /// Gives TCP what it takes.
     fn tell_plain(&mut self) -> bool {
         if self.train.octets.is_empty() && !self.is_broken() {
-            self.bridge.leave(&mut self.train.octets, &self.memory.octets);
+            self.train.ends = self.bridge.leave(&mut self.train.octets, &self.memory.octets);
         }
         if self.train.octets.is_empty() || self.finished {
             return false;
         }
-        match self.tcp.write(&self.train.octets[self.train.sent..]) {
+        let flags = if self.train.ends { libc::MSG_EOR } else { 0 };
+        let rest = &self.train.octets[self.train.sent..];
+        match SockRef::from(&self.tcp).send_with_flags(rest, flags | libc::MSG_NOSIGNAL) {
             Ok(count) => self.train.sent += count,
             Err(error) if is_pause(&error) => return false,
             Err(error) => self.tcp_failed(error),

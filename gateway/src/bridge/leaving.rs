@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use rddp_ddp::{Header, Msn, Stag, TaggedRepr, UntaggedRepr, cut};
-use rddp_iwarp::{OwnMessage, Termination, Trouble, push_copied};
-use rddp_mpa::Framer;
+use rddp_iwarp::{OwnMessage, Segments, Termination, Trouble, push_copied};
+use rddp_mpa::{Framer, mulpdu};
 use rddp_rdma::{Completion, RecvWr};
 use rddp_rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicResponseRepr, Opcode, Response, SEND_QUEUE, SendCounters, Stream,
@@ -42,6 +42,7 @@ pub(super) struct Outbound {
     shape: Shape,
     framer: Framer,
     counters: SendCounters,
+    emss: usize,
     mulpdu: usize,
     first: Option<OwnMessage>,
     pub(super) messages: VecDeque<Message>,
@@ -64,7 +65,8 @@ impl Outbound {
             shape,
             framer: Framer::new(terms.tx),
             counters,
-            mulpdu: terms.mulpdu,
+            emss: terms.emss,
+            mulpdu: mulpdu(terms.emss, terms.tx.markers),
             first: terms.first,
             messages: VecDeque::new(),
             answers: VecDeque::new(),
@@ -87,24 +89,30 @@ impl Outbound {
         std::mem::take(&mut self.octets)
     }
 
-    /// Appends FPDUs: of messages and answers by turns.
+    /// Appends FPDUs to an empty train: of messages and answers by turns. Returns whether TCP has to
+    /// end its segment behind them: each is to begin with an FPDU (RFC 5044 §5.1). With markers, no
+    /// attempt is made.
     pub(super) fn leave(
         &mut self,
         stream: &mut Stream,
         sinks: &mut Ring,
         train: &mut Vec<u8>,
         memory: &impl Memory,
-    ) {
+    ) -> bool {
         if let Some(first) = self.first.take() {
             self.own(&first, train);
         }
+        let is_aligned = !self.framer.framing().markers;
+        let mut segments =
+            if is_aligned { Segments::new(self.emss, train.len()) } else { Segments::default() };
         while train.len() < TRAIN {
-            let answered = self.answer(stream, sinks, train, memory);
-            let said = self.message(train, memory);
+            let answered = self.answer(stream, sinks, train, memory, &mut segments);
+            let said = self.message(train, memory, &mut segments);
             if !answered && !said {
-                return;
+                break;
             }
         }
+        segments.end_record(train.len())
     }
 
     pub(super) fn terminate(&mut self, trouble: &Trouble, may_send: bool, train: &mut Vec<u8>) {
@@ -136,10 +144,16 @@ impl Outbound {
     }
 
     /// Appends a segment of the oldest message.
-    fn message(&mut self, train: &mut Vec<u8>, memory: &impl Memory) -> bool {
+    fn message(&mut self, train: &mut Vec<u8>, memory: &impl Memory, segments: &mut Segments) -> bool {
         let Some(&Message { slot, len, done, immediate, msn }) = self.messages.front() else {
             return false;
         };
+        let longest = segments.longest(self.mulpdu, UntaggedRepr::LEN + len - done);
+        let cut = cut(len as u64, done as u64, longest, UntaggedRepr::LEN);
+        let octets = immediate.map_or(cut.len, |data| data.len());
+        if !segments.admit(self.framer.fpdu_len(UntaggedRepr::LEN + octets)) {
+            return false;
+        }
         let msn = msn.unwrap_or_else(|| self.counters.next(SEND_QUEUE));
         let is_last = if let Some(data) = immediate {
             let header = untagged_header(Opcode::Immediate, Stag(0), msn, 0, true);
@@ -148,7 +162,6 @@ impl Outbound {
             });
             true
         } else {
-            let cut = cut(len as u64, done as u64, self.mulpdu, UntaggedRepr::LEN);
             let header = untagged_header(Opcode::Send, Stag(0), msn, done as u32, cut.last);
             let from = self.shape.receive_at(slot) + done;
             self.push(train, &header, cut.len, |at, into| memory.read(from + at, into));
@@ -172,11 +185,16 @@ impl Outbound {
         sinks: &mut Ring,
         train: &mut Vec<u8>,
         memory: &impl Memory,
+        segments: &mut Segments,
     ) -> bool {
         let brought = self.answers.front().map(|&(at, len)| (at + self.sent, len - self.sent));
         match (stream.next_response(), brought) {
             (Some(Response::Read(read)), Some((from, len))) => {
-                let segment = read.segment(self.mulpdu.min(TaggedRepr::LEN + len.max(1)));
+                let rest = TaggedRepr::LEN + len.max(1);
+                let segment = read.segment(segments.longest(self.mulpdu, rest).min(rest));
+                if !segments.admit(self.framer.fpdu_len(TaggedRepr::LEN + segment.len)) {
+                    return false;
+                }
                 read.advance(segment.len);
                 self.push(train, &segment.header, segment.len, |at, into| memory.read(from + at, into));
                 self.used(segment.len, sinks);
@@ -185,6 +203,9 @@ impl Outbound {
                 }
             }
             (Some(Response::Atomic(atomic)), Some((from, len))) => {
+                if !segments.admit(self.framer.fpdu_len(UntaggedRepr::LEN + AtomicResponseRepr::LEN)) {
+                    return false;
+                }
                 let mut octets = [0; 8];
                 memory.read(from, &mut octets);
                 let original = u64::from_ne_bytes(octets);

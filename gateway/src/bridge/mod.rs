@@ -223,13 +223,15 @@ impl Bridge {
         Ok(())
     }
 
-    /// Appends FPDUs to a train, as far as there is something to send and the train is not long.
-    pub(crate) fn leave(&mut self, train: &mut Vec<u8>, memory: &impl Memory) {
+    /// Appends FPDUs to an empty train, as far as there is something to send and the train is not
+    /// long. Returns whether the train has to end TCP's segment.
+    pub(crate) fn leave(&mut self, train: &mut Vec<u8>, memory: &impl Memory) -> bool {
         if !self.inbound.may_send {
-            return;
+            return false;
         }
-        self.outbound.leave(&mut self.stream, &mut self.inbound.sinks, train, memory);
+        let ends = self.outbound.leave(&mut self.stream, &mut self.inbound.sinks, train, memory);
         self.counts.octets_out += self.outbound.take_octets();
+        ends
     }
 
     /// Appends the Terminate that the plain host is owed, if it is, and drops all else.

@@ -89,7 +89,8 @@ pub(crate) struct Terms {
     pub(crate) tx: Framing,
     /// Reads and atomics that the plain host may have outstanding.
     pub(crate) ird: u32,
-    pub(crate) mulpdu: usize,
+    /// Octets of the plain leg's TCP segments.
+    pub(crate) emss: usize,
     /// The first FPDU of this end, where it is the initiator.
     pub(crate) first: Option<OwnMessage>,
 }

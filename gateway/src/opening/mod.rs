@@ -25,7 +25,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use rddp_iwarp::OwnMessage;
-use rddp_mpa::{Negotiated, StartupConfig, mulpdu};
+use rddp_mpa::{Negotiated, StartupConfig};
 use rddp_rdma::Access;
 use rddp_verbs_device::{Agreed, ConnectFailed, DeviceError, Endpoint, Event, Registration};
 use socket2::{SockRef, TcpKeepalive};
@@ -244,11 +244,5 @@ fn initiator(depth: u16) -> StartupConfig {
 
 fn terms(tcp: &TcpStream, negotiated: &Negotiated, first: Option<OwnMessage>) -> Terms {
     let emss = SockRef::from(tcp).tcp_mss().map_or(EMSS, |emss| emss as usize);
-    Terms {
-        rx: negotiated.rx(),
-        tx: negotiated.tx(),
-        ird: negotiated.ird.into(),
-        mulpdu: mulpdu(emss, negotiated.markers_tx),
-        first,
-    }
+    Terms { rx: negotiated.rx(), tx: negotiated.tx(), ird: negotiated.ird.into(), emss, first }
 }

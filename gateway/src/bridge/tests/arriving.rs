@@ -118,7 +118,7 @@ fn a_flood_waits_for_the_device_and_goes_on_when_that_has_taken_it() {
     let (mut sent, mut posted, mut random) = (0, 0, rddp_test_support::Random::new(3));
     while sent < 5000 {
         if world.bridge.has_room() {
-            let (len, to) = (1 + random.below(MULPDU), sent * 1_000_000);
+            let (len, to) = (1 + random.below(EMSS), sent * 1_000_000);
             match random.below(2) {
                 0 => world.write(9, to, &pattern(len, 1), true).unwrap(),
                 _ => world.send(Opcode::Send, &pattern(len, 1)).unwrap(),
@@ -170,7 +170,7 @@ fn writes_between_the_segments_of_a_send_take_no_more_room_than_there_is() {
     world.arrive(&untagged_header(Opcode::Send, Stag(0), msn, 0, false), b"half a ").unwrap();
     for at in 0..1000 {
         assert!(world.bridge.has_room(), "{at}");
-        world.write(9, at * 1_000_000, &pattern(MULPDU, 1), true).unwrap();
+        world.write(9, at * 1_000_000, &pattern(EMSS, 1), true).unwrap();
         assert!(world.bridge.next_request().is_some());
         world.complete(Status::Success).unwrap();
     }

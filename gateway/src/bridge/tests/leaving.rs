@@ -1,5 +1,7 @@
 //! Completions of the device, and what the plain host gets of them.
 
+use rddp_mpa::fpdu_len;
+
 use super::*;
 
 #[test]
@@ -189,5 +191,40 @@ fn the_send_queue_is_never_overfull_of_reads() {
         world.complete(Status::Success).unwrap();
         (done, posted) = (done + 1, posted - 1);
     }
-    assert_eq!(world.left().len(), IRD as usize);
+    let mut left = 0;
+    while world.bridge.has_more() {
+        left += world.left().len();
+    }
+    assert_eq!(left, IRD as usize);
+}
+
+/// RFC 5044 §5.1: each segment begins with an FPDU.
+#[test]
+fn no_fpdu_reaches_over_the_end_of_a_tcp_segment() {
+    let mut world = world();
+    world.read(1, 10_000).unwrap();
+    world.atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0).unwrap();
+    world.read(2, 500).unwrap();
+    while world.bridge.next_request().is_some() {
+        world.complete(Status::Success).unwrap();
+    }
+    for (slot, len) in (0..).zip([MAX_MESSAGE as u32, 1, 900, 960, 0, 3000]) {
+        world.bridge.completed(&completion(slot, Status::Success, Completed::Receive, len)).unwrap();
+        let value = completion(slot, Status::Success, Completed::ReceiveImmediate, 0);
+        world.bridge.completed(&Completion { immediate: Some([slot as u8; 8]), ..value }).unwrap();
+    }
+    let mut events = 0;
+    while world.bridge.has_more() {
+        let mut train = Vec::new();
+        let ends = world.bridge.leave(&mut train, &world.memory);
+        let mut at = 0;
+        while at < train.len() {
+            let len = fpdu_len(u16::from_be_bytes([train[at], train[at + 1]]).into());
+            assert_eq!(at / EMSS, (at + len - 1) / EMSS, "an FPDU of {len} octets at {at}");
+            at += len;
+        }
+        assert!(ends || !world.bridge.has_more(), "the next train would begin within a segment");
+        events += world.events(train).len();
+    }
+    assert_eq!(events, 3 + 2 * 6);
 }

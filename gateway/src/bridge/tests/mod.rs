@@ -20,7 +20,7 @@ use super::*;
 
 const FRAMING: Framing = Framing { crc: true, markers: false };
 const MAX_MESSAGE: usize = 4096;
-const MULPDU: usize = 1000;
+const EMSS: usize = 1000;
 const IRD: u32 = 200;
 const START: u64 = 0x7000_0000;
 const SHAPE: Shape = Shape { max_message: MAX_MESSAGE, start: START, local: Stag(1), sink: Stag(2) };
@@ -71,7 +71,7 @@ impl Target for Host {
 }
 
 fn world() -> World {
-    let terms = Terms { rx: FRAMING, tx: FRAMING, ird: IRD, mulpdu: MULPDU, first: None };
+    let terms = Terms { rx: FRAMING, tx: FRAMING, ird: IRD, emss: EMSS, first: None };
     World {
         bridge: Bridge::new(&terms, SHAPE),
         memory: Ram(RefCell::new(vec![0; Shape::len_for(MAX_MESSAGE)])),
@@ -127,7 +127,7 @@ impl World {
     fn left(&mut self) -> Vec<Event> {
         let mut train = Vec::new();
         self.bridge.leave(&mut train, &self.memory);
-        assert!(train.len() < (64 << 10) + 2 * MULPDU, "{} octets in a train", train.len());
+        assert!(train.len() < (64 << 10) + 2 * EMSS, "{} octets in a train", train.len());
         self.events(train)
     }
 
