@@ -128,7 +128,7 @@ fn a_peer_that_reads_nothing_is_sent_no_more_than_fits_and_keeps_nobody_waiting(
     );
 }
 
-fn read_of(there: Remote, size: u32) -> ReadRequestRepr {
+pub(crate) fn read_of(there: Remote, size: u32) -> ReadRequestRepr {
     ReadRequestRepr { sink_stag: Stag(1), sink_to: 0, size, src_stag: there.stag, src_to: there.to }
 }
 

@@ -254,7 +254,7 @@ killed() {
     : >"$work/killed"
     before=$(idle "$work/before")
     for ((time = 0; time < $2; time++)); do
-        kill_one "$1" || { cat "$work/killed" >>"$work/active"; return 1; }
+        kill_one "$1" || { echo "kill $time failed, behind:" && tail -n 2 "$work/killed"; return 1; } >>"$work/passive"
     done
     after=$(idle "$work/after" "$work/before")
     printf '%s\n%s\n' "$before" "$after" >>"$work/passive"

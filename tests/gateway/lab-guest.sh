@@ -60,6 +60,7 @@ kill_now() {
     pid=$(cat "/tmp/$1.pid")
     kill -9 "$pid"
     while [ -e "/proc/$pid" ]; do sleep 0.05; done
+    rm "/tmp/$1.pid"
 }
 
 # status: waits until the gateway has ended, and prints what it has said last, and its status.

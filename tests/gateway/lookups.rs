@@ -41,13 +41,13 @@ unsafe extern "C" fn getaddrinfo(
 #[test]
 fn a_name_that_no_resolver_answers_for_is_given_up_with_a_reason() {
     let world = world("gw_names", Kind::Rxe);
-    let gateway = gateway_to(&world.host, SILENT, in_a_hurry());
+    let gateway = gateway_to(&world.host, &SILENT, in_a_hurry());
     let plain = Plain::new(&world.rnic);
     let connected = plain.qp.connect(gateway.address, &ConnectOptions::default());
     let Err(ConnectError::Rejected { private_data }) = connected else { panic!("{connected:?}") };
     assert_eq!(private_data, b"rddp gateway: looking up the host behind it took too long");
     assert!(matches!(gateway.refused(), Reason::TooLong(_)));
-    let (back, host) = reverse("gw_names_back", Kind::Rxe, SILENT, in_a_hurry());
+    let (back, host) = reverse("gw_names_back", Kind::Rxe, &SILENT, in_a_hurry());
     let mut end = host.ask(back.address, Offer::default());
     let Event::Failed(ConnectFailed::Rejected { private_data }) = devices::event(&mut end) else {
         panic!("no answer")
@@ -70,7 +70,7 @@ fn a_name_that_no_resolver_answers_for_is_given_up_with_a_reason() {
 #[test]
 fn a_name_that_is_not_known_is_told_to_the_log_alone() {
     let world = world("gw_nameless", Kind::Rxe);
-    let gateway = gateway_to(&world.host, "nowhere.invalid:7", in_a_hurry());
+    let gateway = gateway_to(&world.host, &"nowhere.invalid:7", in_a_hurry());
     let plain = Plain::new(&world.rnic);
     let connected = plain.qp.connect(gateway.address, &ConnectOptions::default());
     let Err(ConnectError::Rejected { private_data }) = connected else { panic!("{connected:?}") };

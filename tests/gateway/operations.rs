@@ -170,7 +170,7 @@ fn a_program_behind_the_device_connects_to_a_plain_host() {
         let (gateway, host) = reverse(
             &format!("gw_reverse{}", kind as u8),
             kind,
-            listener.local_addr().unwrap(),
+            &listener.local_addr().unwrap(),
             Options::default(),
         );
         let offer = Offer { private_data: b"hello".to_vec(), ird: 5, ..Offer::default() };
@@ -198,7 +198,7 @@ fn a_refusal_of_the_plain_host_reaches_the_program_behind_the_device() {
     let rnic = Rnic::open().unwrap();
     let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
     let (gateway, host) =
-        reverse("gw_says_no", Kind::Rxe, listener.local_addr().unwrap(), Options::default());
+        reverse("gw_says_no", Kind::Rxe, &listener.local_addr().unwrap(), Options::default());
     let rejected = |end: &mut _| match devices::event(end) {
         Event::Failed(rddp_verbs_device::ConnectFailed::Rejected { private_data }) => {
             String::from_utf8(private_data).unwrap()

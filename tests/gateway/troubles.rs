@@ -231,7 +231,7 @@ pub(crate) fn in_a_hurry() -> Options {
 fn a_silent_host_behind_the_device_is_given_up_with_a_reason() {
     let taken = [Kind::Siw, Kind::Rxe].map(|kind| {
         let world = world(&format!("gw_silent{}", kind as u8), kind);
-        let gateway = gateway_to(&world.host, world.host.address(200, 7), in_a_hurry());
+        let gateway = gateway_to(&world.host, &world.host.address(200, 7), in_a_hurry());
         let plain = Plain::new(&world.rnic);
         let connected = plain.qp.connect(gateway.address, &ConnectOptions::default());
         let Err(rddp_rnic::ConnectError::Rejected { private_data }) = connected else {
@@ -254,7 +254,7 @@ fn a_silent_host_behind_the_device_is_given_up_with_a_reason() {
 #[test]
 fn a_plain_host_that_does_not_answer_is_given_up_with_a_reason() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (gateway, host) = reverse("gw_mute", Kind::Rxe, listener.local_addr().unwrap(), in_a_hurry());
+    let (gateway, host) = reverse("gw_mute", Kind::Rxe, &listener.local_addr().unwrap(), in_a_hurry());
     let mut end = host.ask(gateway.address, Offer::default());
     let Event::Failed(failed) = devices::event(&mut end) else { panic!("no answer") };
     let rddp_verbs_device::ConnectFailed::Rejected { private_data } = failed else { panic!("{failed}") };
@@ -266,7 +266,7 @@ fn a_plain_host_that_does_not_answer_is_given_up_with_a_reason() {
 #[test]
 fn a_way_that_is_not_the_devices_is_told_to_the_log_alone() {
     let (world, other) = (world("gw_elsewhere", Kind::Rxe), devices::host("gw_other", Kind::Rxe, 0));
-    let gateway = gateway_to(&world.host, other.address(1, 7), Options::default());
+    let gateway = gateway_to(&world.host, &other.address(1, 7), Options::default());
     let plain = Plain::new(&world.rnic);
     let connected = plain.qp.connect(gateway.address, &ConnectOptions::default());
     let Err(rddp_rnic::ConnectError::Rejected { private_data }) = connected else {

@@ -144,12 +144,12 @@ pub(crate) fn slow_world(name: &str, kind: Kind) -> World {
 pub(crate) fn world_with(name: &str, kind: Kind, quirks: u32) -> World {
     let host = host(name, kind, quirks);
     let listener = host.listen();
-    let gateway = gateway_to(&host, listener.address(), Options::default());
+    let gateway = gateway_to(&host, &listener.address(), Options::default());
     World { gateway, listener, host, rnic: Rnic::open().unwrap() }
 }
 
 /// Makes a gateway for plain hosts, to a place behind a device.
-pub(crate) fn gateway_to(host: &Host, to: impl ToString, options: Options) -> Gateway {
+pub(crate) fn gateway_to(host: &Host, to: &impl ToString, options: Options) -> Gateway {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let (device, to) = (host.device.clone(), to.to_string());
@@ -263,7 +263,7 @@ impl World {
 }
 
 /// A gateway for programs behind a device, to a plain host that listens.
-pub(crate) fn reverse(name: &str, kind: Kind, to: impl ToString, options: Options) -> (Gateway, Host) {
+pub(crate) fn reverse(name: &str, kind: Kind, to: &impl ToString, options: Options) -> (Gateway, Host) {
     let host = host(name, kind, 0);
     let listener = Listener::open(&host.device, host.address(1, 0), 8).unwrap();
     let route = Route::FromDevice { listener, to: to.to_string() };

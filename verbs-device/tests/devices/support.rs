@@ -124,6 +124,12 @@ impl Host {
         self.number.map_or(0, |number| (fake().objects)(number))
     }
 
+    #[allow(dead_code, reason = "the tests of the gateway use it")]
+    /// Returns how many receives the queue pairs of a fake device have.
+    pub(crate) fn receives(&self) -> c_int {
+        (fake().receives)(self.number())
+    }
+
     pub(crate) fn listen(&self) -> Listener {
         Listener::open(&self.device, self.own(0), 8).unwrap()
     }

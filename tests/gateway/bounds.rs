@@ -1,0 +1,81 @@
+//! What a peer that is slow, silent or in the wrong may cost: bounded time, and bounded memory.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use rddp_gateway::Reason;
+use rddp_rnic::{Access, SendWr};
+use rddp_test_support::{connect, pattern, segment};
+
+use crate::devices::{Kind, post};
+use crate::hostile::{by_hand, read_of};
+use crate::troubles::still_works;
+use crate::world::{PATIENCE, world};
+
+/// Its Request is whole after twice the time that a test has.
+#[test]
+fn a_plain_host_that_drips_its_request_is_given_up() {
+    let world = world("gw_drip", Kind::Rxe);
+    let mut socket = connect(world.gateway.address);
+    let dripping = std::thread::spawn(move || {
+        for octet in b"MPA ID Req Frame\x40\x01\0\0" {
+            if socket.write_all(&[*octet]).is_err() {
+                return;
+            }
+            std::thread::sleep(PATIENCE / 10);
+        }
+    });
+    assert!(matches!(world.gateway.refused(), Reason::TooLong(_)));
+    dripping.join().unwrap();
+}
+
+/// The Terminate that it is owed waits behind what it does not read.
+#[test]
+fn a_plain_host_that_breaks_a_rule_and_reads_nothing_is_given_up() {
+    let world = world("gw_deaf", Kind::Rxe);
+    let good = world.connect();
+    let (mut peer, program) = by_hand(&world);
+    for msn in 1..=16 {
+        peer.send(&segment::read(msn, &read_of(program.remote(), 1 << 20)));
+    }
+    // TCP has taken what it can.
+    std::thread::sleep(Duration::from_millis(200));
+    let mut damaged = peer.frame(&segment::send(1, 0, true, b"damaged."));
+    *damaged.last_mut().unwrap() ^= 1;
+    peer.octets(&damaged);
+    let (_, reason) = world.gateway.ended();
+    assert!(matches!(reason, Reason::Broken { .. }), "{reason}");
+    still_works(&good.0, &good.1);
+    drop(peer);
+}
+
+/// The device's host waits for receives, which come when what was in them has left.
+#[test]
+fn messages_for_a_plain_host_that_reads_nothing_wait_at_the_devices_host() {
+    const COUNT: u64 = 400;
+    const LEN: usize = 60_000;
+    let world = world("gw_unread", Kind::Rxe);
+    let (mut peer, mut program) = by_hand(&world);
+    peer.open();
+    let source = world.host.memory(COUNT as usize + LEN, Access::empty());
+    source.write(0, &pattern(source.len(), 3));
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let mut told = Vec::new();
+            for at in 0..COUNT {
+                post(&mut program.end, &SendWr::send(at, source.piece(at as usize, LEN)), &mut told);
+            }
+        });
+        let since = Instant::now();
+        while world.host.receives() > 0 {
+            assert!(since.elapsed() < PATIENCE, "the gateway goes on to receive");
+            std::thread::yield_now();
+        }
+        assert!(!sending.is_finished(), "the gateway has taken {COUNT} messages");
+        for at in 0..COUNT as usize {
+            assert!(peer.payload(LEN) == pattern(source.len(), 3)[at..at + LEN], "message {at}");
+        }
+    });
+    peer.fin();
+    assert_eq!(world.gateway.ended().0.receives, COUNT);
+}
