@@ -13,10 +13,11 @@ use rddp_verbs_device::{Asked, Device, DeviceError, Endpoint, Listener, Presence
 use socket2::SockRef;
 
 use crate::bridge::Counts;
-use crate::opening::{Opening, Place, poll_until};
+use crate::opening::{Ends, Opening, Place, poll_until};
 use crate::options::{Options, QUEUES};
 use crate::pair::Pair;
 use crate::reason::{Reason, RunError};
+use crate::watch::Watch;
 
 /// Time between two looks at whether the gateway is to stop.
 const CHECK: Duration = Duration::from_millis(100);
@@ -53,6 +54,19 @@ pub enum Event<'a> {
         peer: Option<SocketAddr>,
         /// The host behind the gateway.
         to: &'a str,
+        /// Both ends.
+        ends: &'a Ends,
+    },
+    /// A connection has moved something since it was told of last ([`Options::interval`]).
+    Moved {
+        /// The peer.
+        peer: Option<SocketAddr>,
+        /// The host behind the gateway.
+        to: &'a str,
+        /// Both ends.
+        ends: &'a Ends,
+        /// The connection's numbers so far.
+        counts: Counts,
     },
     /// A peer was refused.
     Refused {
@@ -69,6 +83,8 @@ pub enum Event<'a> {
         peer: Option<SocketAddr>,
         /// The host behind the gateway.
         to: &'a str,
+        /// Both ends.
+        ends: &'a Ends,
         /// The connection's numbers.
         counts: Counts,
         /// The reason.
@@ -219,9 +235,12 @@ fn carry(
     };
     match opened {
         Ok(opened) => {
-            tell(Event::Opened { peer, to });
-            let (counts, reason) = Pair::new(opened, opening.stop).run();
-            tell(Event::Ended { peer, to, counts, reason });
+            let ends = &opened.ends();
+            tell(Event::Opened { peer, to, ends });
+            let moved = |counts| tell(Event::Moved { peer, to, ends, counts });
+            let watch = Watch::new(opening.options.interval, &moved);
+            let (counts, reason) = Pair::new(opened, opening.stop, watch).run();
+            tell(Event::Ended { peer, to, ends, counts, reason });
         }
         Err(reason) => tell(Event::Refused { peer, to, reason }),
     }

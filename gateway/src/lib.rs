@@ -13,6 +13,7 @@
 //! | `opening` | both legs of a connection, and what they agree on |
 //! | `buffers` | octets between the socket and the bridge |
 //! | `pair` | one connection: a socket and an endpoint |
+//! | `watch` | a connection's numbers, while it goes on |
 //! | `gateway` | listeners, and a thread for each connection |
 //! | `options` | limits |
 //! | `reason` | why a connection was refused, or ended |
@@ -27,8 +28,10 @@ mod options;
 mod pair;
 mod reason;
 mod ring;
+mod watch;
 
 pub use bridge::Counts;
 pub use gateway::{Event, Route, run};
+pub use opening::Ends;
 pub use options::Options;
 pub use reason::{Reason, RunError};

@@ -16,11 +16,13 @@ pub struct Options {
     pub max_message: usize,
     /// Time that the leg to the other host may take.
     pub leg_time: Duration,
+    /// Time between two looks at a connection that goes on: an event tells what it has moved.
+    pub interval: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_message: 64 * 1024, leg_time: Duration::from_secs(3) }
+        Options { max_message: 64 * 1024, leg_time: Duration::from_secs(3), interval: None }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::bridge::{Bridge, Counts, Stop};
 use crate::buffers::{Arrived, Train};
 use crate::opening::{Opened, Pool, poll_until};
 use crate::reason::Reason;
+use crate::watch::Watch;
 
 /// Time in which the other side has to end, once one has.
 const LINGER: Duration = Duration::from_secs(10);
@@ -60,10 +61,11 @@ pub(crate) struct Pair<'a> {
     finished: bool,
     look: Instant,
     probe: Instant,
+    watch: Watch<'a>,
 }
 
 impl<'a> Pair<'a> {
-    pub(crate) fn new(opened: Opened, stop: &'a EventFd) -> Self {
+    pub(crate) fn new(opened: Opened, stop: &'a EventFd, watch: Watch<'a>) -> Self {
         let Opened { tcp, endpoint, memory, bridge } = opened;
         Pair {
             tcp,
@@ -84,6 +86,7 @@ impl<'a> Pair<'a> {
             finished: false,
             look: Instant::now() + LOOK,
             probe: Instant::now() + PROBE,
+            watch,
         }
     }
 
@@ -101,6 +104,7 @@ impl<'a> Pair<'a> {
     fn carry(&mut self) -> Result<(), Reason> {
         loop {
             let moved = self.turn()?;
+            self.watch.look(self.bridge.counts());
             // Looked at in each turn: a plain host may always have more to say.
             let is_late = self.until.is_some_and(|until| Instant::now() >= until);
             if self.device_closed && self.finished && (self.plain_closed || is_late) {
@@ -320,7 +324,8 @@ impl<'a> Pair<'a> {
         ];
         // A socket from which nothing is wanted tells of a reset; a closed one does so for ever.
         let count = if flags.is_empty() && self.plain_closed { 2 } else { 3 };
-        let until = [self.until, self.endpoint.deadline(), Some(self.probe)].into_iter().flatten().min();
+        let due = self.watch.due(self.bridge.counts());
+        let until = [self.until, self.endpoint.deadline(), Some(self.probe), due].into_iter().flatten().min();
         poll_until(&mut fds[..count], until)?;
         let [_, is_stopped, is_ready] = fds.map(|fd| fd.any().unwrap_or(true));
         if is_stopped {

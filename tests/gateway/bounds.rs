@@ -1,4 +1,4 @@
-//! What a peer that is slow, silent or in the wrong may cost: bounded time, and bounded memory.
+//! A peer that is slow, silent or in the wrong costs no more than some time and some memory.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::hostile::{by_hand, read_of};
 use crate::troubles::still_works;
 use crate::world::{PATIENCE, world};
 
-/// Its Request is whole after twice the time that a test has.
+/// The Request would be whole after twice the time that a test has.
 #[test]
 fn a_plain_host_that_drips_its_request_is_given_up() {
     let world = world("gw_drip", Kind::Rxe);

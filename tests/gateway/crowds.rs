@@ -31,13 +31,8 @@ fn a_hundred_connections_carry_their_octets_and_one_more_has_no_place() {
     drop(pairs);
     let mut ended = 0;
     while ended < MOST {
-        let (counts, reason) = loop {
-            use crate::world::Told::{Ended, Opened, Refused};
-            match world.gateway.told.recv_timeout(crate::world::PATIENCE).expect("all end") {
-                Opened | Refused(_) => {}
-                Ended(counts, reason) => break (counts, reason),
-            }
-        };
+        let told = world.gateway.told.recv_timeout(crate::world::PATIENCE).expect("all end");
+        let crate::world::Told::Ended(counts, reason) = told else { continue };
         assert!(reason.is_orderly(), "{reason}");
         assert_eq!((counts.writes, counts.sends, counts.octets_in), (1, 1, 30_004));
         ended += 1;

@@ -19,7 +19,7 @@ start_all() {
     at server 30 start_server && at gateway 30 start_gateway || die "nothing listens in the guest"
 }
 
-# apart: gives the server a guest of its own, on the networks of the gateway's, which has rxe0 alone.
+# apart: gives the server a guest of its own, on the gateway's networks, which has rxe0 alone.
 apart() {
     behind=10.77.1.3 server_guest=b settings="server in a guest of its own:"
     [ "$mode" = list ] && return

@@ -75,8 +75,8 @@ status() {
     echo "status $(cat /tmp/gateway.status)"
 }
 
-# idle [HELD]: prints what gateway and server hold, as far as they are in this guest: descriptors, and
-# objects of devices. Where it is said what that has to be, waits until it is, for ten seconds.
+# idle [HELD]: prints what gateway and server hold, as far as they are in this guest: descriptors,
+# and objects of devices. Where it is said what that has to be, waits until it is, for ten seconds.
 idle() {
     local tenth=0 held
     while :; do

@@ -14,7 +14,7 @@ use crate::devices::{self, Kind};
 use crate::troubles::in_a_hurry;
 use crate::world::{PATIENCE, Plain, gateway_to, reverse, world};
 
-/// Whether the resolver answers for [`SILENT`] by now.
+/// True when the resolver answers for [`SILENT`].
 static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
 const SILENT: &str = "silent.invalid:7";

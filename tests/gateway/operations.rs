@@ -1,12 +1,15 @@
 //! Every operation, of every size, and what both ends agree on.
 
+use std::time::Duration;
+
 use rddp_gateway::Options;
 use rddp_rnic::{Access, Completed, ConnectError, ConnectOptions, RecvWr, Rnic, SendWr, Status};
 use rddp_test_support::pattern;
 use rddp_verbs_device::{Event, Offer};
 
 use crate::devices::{self, Kind, completion};
-use crate::world::{Plain, Program, World, reverse, world};
+use crate::troubles::still_works;
+use crate::world::{PATIENCE, Plain, Program, Told, World, gateway_to, reverse, world};
 
 const SIZES: [usize; 4] = [0, 1, 64 << 10, 1 << 20];
 
@@ -236,4 +239,30 @@ fn many_requests_are_outstanding_at_a_time() {
         }
     }
     assert!(sink.read(0, 64 << 10).unwrap() == octets);
+}
+
+#[test]
+fn numbers_and_both_ends_of_a_connection_are_told_while_it_goes_on() {
+    let mut world = world("gw_numbers", Kind::Rxe);
+    let options = Options { interval: Some(Duration::from_millis(50)), ..Options::default() };
+    world.gateway = gateway_to(&world.host, &world.listener.address(), options);
+    let (plain, program) = world.connect();
+    assert!(matches!(world.gateway.told.recv(), Ok(Told::Opened)));
+    for writes in 1..=2 {
+        still_works(&plain, &program);
+        // One Write may be told of before the answer of its Read.
+        let (counts, ends) = loop {
+            match world.gateway.told.recv_timeout(PATIENCE).expect("numbers") {
+                Told::Moved(counts, ends) if counts.octets_out == writes * 3000 => break (counts, ends),
+                Told::Moved(..) => {}
+                told => panic!("{told:?}"),
+            }
+        };
+        assert_eq!((counts.writes, counts.reads), (writes, writes));
+        assert_eq!(ends.tcp, [Some(world.gateway.address), plain.qp.local_addr()]);
+        assert_eq!(ends.device[1], Some(world.listener.address()));
+        assert_eq!(ends.device_name, "gw_numbers");
+    }
+    drop(plain);
+    assert_eq!(world.gateway.ended().0.writes, 2);
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rddp_gateway::{Counts, Event, Options, Reason, Route, RunError};
+use rddp_gateway::{Counts, Ends, Event, Options, Reason, Route, RunError};
 use rddp_rnic::{
     Access, Completion, CompletionQueue, ConnectError, ConnectOptions, MemoryRegion, ProtectionDomain,
     QpConfig, QueuePair, Remote, Rnic, SendWr,
@@ -23,6 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) enum Told {
     Opened,
+    Moved(Counts, Ends),
     Refused(Reason),
     Ended(Counts, Reason),
 }
@@ -56,6 +57,7 @@ impl Gateway {
             let tell = |event: Event<'_>| {
                 let event = match event {
                     Event::Opened { .. } => Told::Opened,
+                    Event::Moved { counts, ends, .. } => Told::Moved(counts, ends.clone()),
                     Event::Refused { reason, .. } => Told::Refused(reason),
                     Event::Ended { counts, reason, .. } => Told::Ended(counts, reason),
                     Event::CannotAccept { reason } => panic!("{reason}"),
@@ -71,7 +73,7 @@ impl Gateway {
     pub(crate) fn ended(&self) -> (Counts, Reason) {
         loop {
             match self.told.recv_timeout(PATIENCE).expect("a connection ends") {
-                Told::Opened => {}
+                Told::Opened | Told::Moved(..) => {}
                 Told::Refused(reason) => panic!("{reason}"),
                 Told::Ended(counts, reason) => return (counts, reason),
             }

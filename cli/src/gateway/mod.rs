@@ -6,6 +6,7 @@ mod report;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use rddp_command::failure::{EXIT_CODES, Failure, FailureKind};
@@ -18,6 +19,7 @@ use rddp_verbs_device::{Device, DeviceError, Listener, LoadError};
 
 use self::places::Place;
 use self::report::Report;
+use crate::stat::parse_interval;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,6 +58,10 @@ pub(crate) struct GatewayArgs {
     #[arg(long, default_value = "256", value_name = "COUNT")]
     max_pairs: NonZeroUsize,
 
+    /// Print the counters of connections that move something, each time after so many seconds
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_interval)]
+    interval: Option<Duration>,
+
     /// Print the addresses, and each connection with its counters, as a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -83,7 +89,8 @@ impl GatewayArgs {
         }
         let pairs = self.listen.iter().zip(&self.to);
         let routes = pairs.map(|(from, to)| route(from, to)).collect::<Result<Vec<_>, _>>()?;
-        let options = Options { max_message: self.max_message, ..Options::default() };
+        let options =
+            Options { max_message: self.max_message, interval: self.interval, ..Options::default() };
         let report = Report::new(self.json);
         for route in &routes {
             report.listening(route);

@@ -1,6 +1,7 @@
 //! Lines of a gateway, for people and as JSON.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::mem::{Discriminant, discriminant};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +12,7 @@ use rddp_command::failure::Failure;
 use rddp_command::out;
 use rddp_command::seldom::Seldom;
 use rddp_command::units;
-use rddp_gateway::{Counts, Event, Options, Reason, Route};
+use rddp_gateway::{Counts, Ends, Event, Options, Reason, Route};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -26,12 +27,51 @@ struct Listening<'a> {
 struct Opened<'a> {
     opened: &'a str,
     to: &'a str,
+    #[serde(flatten)]
+    ends: BothEnds<'a>,
+}
+
+#[derive(Serialize)]
+struct Moved<'a> {
+    moved: &'a str,
+    to: &'a str,
+    #[serde(flatten)]
+    ends: BothEnds<'a>,
+    #[serde(flatten)]
+    numbers: Numbers,
 }
 
 #[derive(Serialize)]
 struct Ended<'a> {
     ended: &'a str,
     to: &'a str,
+    #[serde(flatten)]
+    ends: BothEnds<'a>,
+    #[serde(flatten)]
+    numbers: Numbers,
+    reason: String,
+    /// Code of the Terminate that the plain host got, or has sent.
+    terminate: Option<String>,
+}
+
+/// Both legs, each by this host's address and the other end's.
+#[derive(Serialize)]
+struct BothEnds<'a> {
+    tcp: [Option<SocketAddr>; 2],
+    device: &'a str,
+    device_leg: [Option<SocketAddr>; 2],
+}
+
+impl<'a> From<&'a Ends> for BothEnds<'a> {
+    fn from(ends: &'a Ends) -> Self {
+        let plain = |leg: [Option<SocketAddr>; 2]| leg.map(|end| end.map(addr::plain));
+        let (tcp, device_leg) = (plain(ends.tcp), plain(ends.device));
+        BothEnds { tcp, device: &ends.device_name, device_leg }
+    }
+}
+
+#[derive(Serialize)]
+struct Numbers {
     /// Operations of the plain host.
     writes: u64,
     reads: u64,
@@ -41,9 +81,22 @@ struct Ended<'a> {
     receives: u64,
     octets_in: u64,
     octets_out: u64,
-    reason: String,
-    /// Code of the Terminate that the plain host got, or has sent.
-    terminate: Option<String>,
+}
+
+impl From<Counts> for Numbers {
+    fn from(counts: Counts) -> Self {
+        let Counts { writes, reads, atomics, sends, receives, octets_in, octets_out } = counts;
+        Numbers { writes, reads, atomics, sends, receives, octets_in, octets_out }
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Numbers { writes, reads, atomics, sends, receives, octets_in, octets_out } = self;
+        let (octets_in, octets_out) = (units::octets(*octets_in), units::octets(*octets_out));
+        write!(f, "{writes} writes, {reads} reads, {atomics} atomics, {sends} sends, ")?;
+        write!(f, "{receives} received; {octets_in} in, {octets_out} out")
+    }
 }
 
 /// The output of a gateway.
@@ -88,8 +141,11 @@ impl Report {
     /// Prints an event of a connection.
     pub(super) fn tell(&self, event: Event<'_>) {
         match event {
-            Event::Opened { peer, to } => self.opened(&name(peer), to),
-            Event::Ended { peer, to, counts, reason } => self.ended(&name(peer), to, counts, &reason),
+            Event::Opened { peer, to, ends } => self.opened(&name(peer), to, ends),
+            Event::Moved { peer, to, ends, counts } => self.moved(&name(peer), to, ends, counts.into()),
+            Event::Ended { peer, to, ends, counts, reason } => {
+                self.ended(&name(peer), to, ends, counts.into(), &reason);
+            }
             Event::Refused { peer, reason, .. } => self.refused(&name(peer), &reason),
             Event::CannotAccept { reason } => {
                 let Some(more) = self.due(&reason) else { return };
@@ -98,45 +154,35 @@ impl Report {
         }
     }
 
-    fn opened(&self, peer: &str, to: &str) {
+    fn opened(&self, peer: &str, to: &str, ends: &Ends) {
         if self.json {
-            out::json_event(&Opened { opened: peer, to });
+            out::json_event(&Opened { opened: peer, to, ends: ends.into() });
         } else {
             out::event(format_args!("{peer}: connected to {to}"));
         }
     }
 
-    fn ended(&self, peer: &str, to: &str, counts: Counts, reason: &Reason) {
-        let Counts { writes, reads, atomics, sends, receives, octets_in, octets_out } = counts;
+    fn moved(&self, peer: &str, to: &str, ends: &Ends, numbers: Numbers) {
+        if self.json {
+            out::json_event(&Moved { moved: peer, to, ends: ends.into(), numbers });
+        } else {
+            out::event(format_args!("{peer}: {numbers}"));
+        }
+    }
+
+    fn ended(&self, peer: &str, to: &str, ends: &Ends, numbers: Numbers, reason: &Reason) {
         if self.json {
             let terminate = reason.terminate().map(|code| format!("{:#06x}", code.0));
-            let (ended, reason) = (peer, reason.to_string());
-            out::json_event(&Ended {
-                ended,
-                to,
-                writes,
-                reads,
-                atomics,
-                sends,
-                receives,
-                octets_in,
-                octets_out,
-                reason,
-                terminate,
-            });
+            let (ends, reason) = (ends.into(), reason.to_string());
+            out::json_event(&Ended { ended: peer, to, ends, numbers, reason, terminate });
             return;
         }
-        let did = format!(
-            "{writes} writes, {reads} reads, {atomics} atomics, {sends} sends, {receives} received; {} in, {} out",
-            units::octets(octets_in),
-            units::octets(octets_out)
-        );
         if reason.is_orderly() {
-            out::event(format_args!("{peer}: {reason} ({did})"));
+            out::event(format_args!("{peer}: {reason} ({numbers})"));
             return;
         }
         let code = reason.terminate().map_or_else(String::new, |code| format!("; Terminate {code}"));
-        out::client_failed(peer, &Failure::peer(format!("{reason}{code} ({did})")));
+        out::client_failed(peer, &Failure::peer(format!("{reason}{code} ({numbers})")));
     }
 
     fn refused(&self, peer: &str, reason: &Reason) {
@@ -158,6 +204,25 @@ fn name(peer: Option<SocketAddr>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connections_numbers_are_told_with_both_ends() {
+        let address = |text: &str| text.parse().ok();
+        let ends = Ends {
+            tcp: [address("[::ffff:192.0.2.1]:7471"), address("[::ffff:192.0.2.9]:4000")],
+            device: [address("198.51.100.1:9"), None],
+            device_name: "mlx5_0".to_owned(),
+        };
+        let numbers = Counts { writes: 3, octets_in: 5, ..Counts::default() }.into();
+        let moved = Moved { moved: "192.0.2.9:4000", to: "server:1", ends: (&ends).into(), numbers };
+        let json = serde_json::to_value(&moved).unwrap();
+        assert_eq!(json["tcp"], serde_json::json!(["192.0.2.1:7471", "192.0.2.9:4000"]));
+        assert_eq!(json["device_leg"], serde_json::json!(["198.51.100.1:9", null]));
+        assert_eq!(
+            (&json["device"], &json["writes"], &json["octets_in"]),
+            (&"mlx5_0".into(), &3.into(), &5.into())
+        );
+    }
 
     #[test]
     fn of_each_kind_of_refusal_one_line_stands_for_all_of_its_time() {

@@ -89,7 +89,7 @@ pub(crate) struct SsArgs {
 }
 
 /// Parses the time between two looks: shorter than this would cost more than it shows.
-fn parse_interval(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
     let shortest = Duration::from_millis(50);
     parse_seconds(text).and_then(|time| {
         if time < shortest { Err("at least 0.05 seconds lie between two looks".into()) } else { Ok(time) }

@@ -89,9 +89,9 @@ impl Outbound {
         std::mem::take(&mut self.octets)
     }
 
-    /// Appends FPDUs to an empty train: of messages and answers by turns. Returns whether TCP has to
-    /// end its segment behind them: each is to begin with an FPDU (RFC 5044 §5.1). With markers, no
-    /// attempt is made.
+    /// Appends FPDUs to an empty train: of messages and answers by turns. Returns whether TCP has
+    /// to end its segment behind them: each is to begin with an FPDU (RFC 5044 §5.1). With markers,
+    /// no attempt is made.
     pub(super) fn leave(
         &mut self,
         stream: &mut Stream,

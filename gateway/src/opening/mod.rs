@@ -50,6 +50,28 @@ pub(crate) struct Opened {
     pub(crate) bridge: Bridge,
 }
 
+/// The addresses of a connection, as far as they are known: this host's, and then the other end's.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    /// The TCP connection, to the plain host.
+    pub tcp: [Option<SocketAddr>; 2],
+    /// The device's leg.
+    pub device: [Option<SocketAddr>; 2],
+    /// The device's name.
+    pub device_name: String,
+}
+
+impl Opened {
+    pub(crate) fn ends(&self) -> Ends {
+        let (local, peer) = self.endpoint.addresses();
+        Ends {
+            tcp: [self.tcp.local_addr().ok(), self.tcp.peer_addr().ok()],
+            device: [local, peer],
+            device_name: self.endpoint.device().name().to_owned(),
+        }
+    }
+}
+
 /// The memory of a connection.
 #[derive(Debug)]
 pub(crate) struct Pool {
