@@ -156,7 +156,7 @@ on() {
 until_listening() {
     local tenth
     for ((tenth = 0; tenth < ${patience:-150}; tenth++)); do
-        grep -Eq '(^|Z )listening' "$1" && return
+        grep -Eq '(^|Z )(listening|serving)' "$1" && return
         [ -z "${listens_on:-}" ] || [ -z "$(on "$listens_on" 5 "ss -tlnH sport = :$port")" ] || return
         kill -0 "$2" 2>/dev/null || return
         sleep 0.1
