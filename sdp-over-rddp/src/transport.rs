@@ -124,9 +124,6 @@ pub trait Memory {
 /// Properties of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Permission to send at once. On iWARP the end that accepted may not, before something
-    /// has come from the other (RFC 5044 §7.1.2).
-    pub speaks_first: bool,
     /// Number of Reads that may be outstanding (ORD).
     pub reads: u16,
     /// Greatest length of one Read, Write or advert of program memory.
@@ -248,11 +245,5 @@ impl Carrier {
     #[must_use]
     pub fn pads(self) -> bool {
         matches!(self, Carrier::Cm | Carrier::IpCm)
-    }
-
-    /// Returns whether only the end that connects may send first (RFC 5044 §7.1.2).
-    #[must_use]
-    pub fn connecting_end_speaks_first(self) -> bool {
-        matches!(self, Carrier::Mpa | Carrier::EnhancedMpa)
     }
 }

@@ -117,7 +117,7 @@ impl Endpoint {
             zero_copies: 0,
             happened: VecDeque::new(),
             is_over: false,
-            facts: Facts { speaks_first: false, reads: 1, longest: registry.longest().min(1 << 20) },
+            facts: Facts { reads: 1, longest: registry.longest().min(1 << 20) },
             copied: AtomicU64::new(0),
         };
         for n in 0..config.buffers {
@@ -144,10 +144,10 @@ impl Endpoint {
         self.copied.load(Ordering::Relaxed)
     }
 
-    /// Takes note of what was agreed on. Of iWARP, the end that connected alone `speaks_first`.
-    pub fn connected(&mut self, speaks_first: bool) {
+    /// Takes note of what was agreed on at the connection.
+    pub fn connected(&mut self) {
         let ord = self.qp.negotiated().map_or(1, |negotiated| negotiated.ord);
-        self.facts = Facts { speaks_first, reads: ord.clamp(0, 8), ..self.facts };
+        self.facts.reads = ord.clamp(0, 8);
     }
 
     /// Sleeps until something has happened, at most for `timeout`.

@@ -37,7 +37,7 @@ mod sys;
 mod watch;
 mod watcher;
 
-pub use endpoint::{Endpoint, EndpointConfig};
+pub use endpoint::{Endpoint, EndpointConfig, Octets};
 pub use listener::SdpListener;
 pub use registration::{Lease, RegistrationCounters, Registry, Scheme};
 pub use stream::{SdpDevice, SdpStream};

@@ -122,7 +122,7 @@ impl SdpListener {
         }
         let mut endpoint = self.device.endpoint()?;
         if request.accept(endpoint.qp(), &reply).is_ok() {
-            endpoint.connected(!carrier.connecting_end_speaks_first());
+            endpoint.connected();
             let stream = SdpStream::new(endpoint, &self.device, agreed, Some(self.bell.clone()))?;
             let until = Instant::now() + config.times.answer;
             self.children().push(Child { stream, until });

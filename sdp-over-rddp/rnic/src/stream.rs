@@ -104,7 +104,7 @@ impl SdpDevice {
             endpoint.qp().abort();
             io::Error::from(io::ErrorKind::ConnectionRefused)
         })?;
-        endpoint.connected(true);
+        endpoint.connected();
         SdpStream::new(endpoint, self, agreed, None)
     }
 

@@ -87,7 +87,6 @@ impl<T: Transport> Socket<T> {
     /// Hello or `HelloAck` announced are posted already.
     #[must_use]
     pub fn new(transport: T, config: Config, agreed: Agreed) -> Self {
-        let facts = transport.facts();
         let sizes = machine::Config {
             bufs: config.buffers,
             buf_size: config.buffer_size,
@@ -114,8 +113,8 @@ impl<T: Transport> Socket<T> {
             ahead_octets: 0,
             ended: VecDeque::new(),
             next_id: 0,
-            is_mute: agreed.role == Role::Passive && !facts.speaks_first,
-            owes_first: agreed.role == Role::Active && facts.speaks_first,
+            is_mute: agreed.role == Role::Passive,
+            owes_first: agreed.role == Role::Active,
             closing: closing::Closing::default(),
             cancel_since: None,
             crossing_since: None,

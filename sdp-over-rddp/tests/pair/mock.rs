@@ -255,7 +255,7 @@ pub(crate) struct Mock {
 impl Mock {
     pub(crate) fn pair(wire: &Rc<RefCell<Wire>>) -> [Self; 2] {
         [0, 1].map(|end| {
-            let facts = Facts { speaks_first: end == 0, reads: 4, longest: 1 << 20 };
+            let facts = Facts { reads: 4, longest: 1 << 20 };
             Mock { wire: wire.clone(), end, facts }
         })
     }
