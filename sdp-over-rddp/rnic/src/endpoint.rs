@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rddp_rnic::{
@@ -35,6 +34,17 @@ impl Default for EndpointConfig {
     }
 }
 
+/// Octets of a connection by the way that they went, at this end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Octets {
+    /// Copied between memory of the program and private memory.
+    pub copied: u64,
+    /// Read by the device from the peer's memory.
+    pub read: u64,
+    /// Written by the device from memory of the program into the peer's.
+    pub written: u64,
+}
+
 /// An end of a connection of a device, with its private buffers.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -54,7 +64,7 @@ pub struct Endpoint {
     happened: VecDeque<Event>,
     is_over: bool,
     facts: Facts,
-    copied: AtomicU64,
+    octets: Octets,
 }
 
 impl Endpoint {
@@ -118,7 +128,7 @@ impl Endpoint {
             happened: VecDeque::new(),
             is_over: false,
             facts: Facts { reads: 1, longest: registry.longest().min(1 << 20) },
-            copied: AtomicU64::new(0),
+            octets: Octets::default(),
         };
         for n in 0..config.buffers {
             endpoint.post(n).map_err(|_| Error::Conflict("receives are refused"))?;
@@ -138,10 +148,10 @@ impl Endpoint {
         &self.cq
     }
 
-    /// Returns the octets that were copied between memory of the program and private memory.
+    /// Returns the octets so far.
     #[must_use]
-    pub fn copied(&self) -> u64 {
-        self.copied.load(Ordering::Relaxed)
+    pub fn octets(&self) -> Octets {
+        self.octets
     }
 
     /// Takes note of what was agreed on at the connection.
@@ -178,6 +188,7 @@ impl Endpoint {
         let slot = self.free_slots.pop().ok_or(PostFault::Full)?;
         let start = usize::from(slot) * self.slot_size;
         let posted = self.fill_slot(start, front, payload).and_then(|len| {
+            self.octets.copied += (len - front.len()) as u64;
             let part = self.outbox.sge(start..start + len);
             let wr = match remote {
                 None => SendWr::send(slot.into(), part).solicited(),
@@ -211,14 +222,9 @@ impl Endpoint {
         self.outbox.write(start, front).map_err(|_| PostFault::Lost)?;
         if let Some((memory, part)) = payload {
             memory.copy_to(part, &self.outbox, start + len).map_err(|_| PostFault::Memory)?;
-            self.count(added);
             len += added;
         }
         Ok(len)
-    }
-
-    fn count(&self, octets: usize) {
-        self.copied.fetch_add(octets as u64, Ordering::Relaxed);
     }
 
     fn happened(&mut self, completion: &Completion) -> Option<Event> {
@@ -305,7 +311,7 @@ impl Transport for Endpoint {
         at: usize,
     ) -> Result<(), Fault> {
         let (region, start) = self.inbox.place(buffer.0);
-        self.count(from.len());
+        self.octets.copied += from.len() as u64;
         to.fill(at, region, start + from.start..start + from.end)
     }
 
@@ -345,7 +351,9 @@ impl Transport for Endpoint {
     ) -> Result<(), PostFault> {
         let start = sink.offset + at;
         let wr = SendWr::read(id | ZERO_COPY, sink.region.sge(start..start + len), place(remote));
-        self.post_zero_copy(&wr)
+        self.post_zero_copy(&wr)?;
+        self.octets.read += len as u64;
+        Ok(())
     }
 
     fn write(
@@ -357,7 +365,9 @@ impl Transport for Endpoint {
     ) -> Result<(), PostFault> {
         let octets = source.region.sge(source.offset + part.start..source.offset + part.end);
         let wr = SendWr::write(id | ZERO_COPY, octets, place(remote));
-        self.post_zero_copy(&wr)
+        self.post_zero_copy(&wr)?;
+        self.octets.written += part.len() as u64;
+        Ok(())
     }
 
     fn write_copy(
@@ -398,7 +408,7 @@ impl Transport for Endpoint {
         to: &ProgramMemory,
         at: usize,
     ) -> Result<(), Fault> {
-        self.count(part.len());
+        self.octets.copied += part.len() as u64;
         let from = from.own_region().ok_or(Fault::Address)?;
         to.fill(at, from, part)
     }

@@ -18,7 +18,7 @@ use crate::bell::Bell;
 use crate::listener::SdpListener;
 use crate::service::{Calls, Service};
 use crate::watcher::Watcher;
-use crate::{Endpoint, EndpointConfig, ProgramMemory, Registry, Scheme};
+use crate::{Endpoint, EndpointConfig, Octets, ProgramMemory, Registry, Scheme};
 
 /// A device with what its SDP sockets share: a protection domain and a registry.
 #[derive(Clone, Debug)]
@@ -269,11 +269,11 @@ impl SdpStream {
         Ok(octet)
     }
 
-    /// Returns the octets that were copied between memory of the program and private memory. Those
-    /// of both ends, divided by what was [`delivered`](Self::delivered), are the copies per octet.
+    /// Returns the octets by the way that they went. Those copied by both ends, divided by what was
+    /// [`delivered`](Self::delivered), are the copies per octet.
     #[must_use]
-    pub fn copied(&self) -> u64 {
-        self.shared.lock().transport().copied()
+    pub fn octets(&self) -> Octets {
+        self.shared.lock().transport().octets()
     }
 
     /// Returns the octets that this end's program has received.
