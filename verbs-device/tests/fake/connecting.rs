@@ -135,8 +135,12 @@ pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rd
     (world.id(id).depths, world.id(id).retries) = ((ird, ord), retries);
     let channel = world.ids[&listener].channel;
     let new = new_id(&mut world, std::ptr::with_exposed_provenance_mut(channel));
-    // SAFETY: the id was made above.
-    unsafe { use_device(&mut world, new, device) };
+    // SAFETY: the id was made above, and the other one is the caller's.
+    unsafe {
+        use_device(&mut world, new, device);
+        (*new).route.src_addr = (*id).route.dst_addr;
+        (*new).route.dst_addr = (*id).route.src_addr;
+    }
     (world.id(new).peer, world.id(new).is_asked) = (Some(id.addr()), true);
     world.id(id).peer = Some(new.addr());
     world.tell(CmEvent {

@@ -270,9 +270,11 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
         return 0;
     };
     world.id(id).to = Some(to);
+    let from = SocketAddr::new(to.ip(), 0x8000 | world.number() as u16);
     // SAFETY: the id is the caller's.
     unsafe {
         use_device(&mut world, id, device);
+        set_address(&raw mut (*id).route.src_addr, from);
         set_address(&raw mut (*id).route.dst_addr, to);
     }
     world.tell_of(id.addr(), cm::ADDR_RESOLVED, 0);

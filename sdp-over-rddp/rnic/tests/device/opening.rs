@@ -1,0 +1,107 @@
+//! Hello and `HelloAck` as devices carry them, and peers that are none.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use rddp_rnic::Access;
+use rddp_sdp::socket::{Agreed, Config, answer};
+use rddp_sdp::transport::Carrier;
+use rddp_sdp::wire::Hello;
+use rddp_verbs_device::{ConnectFailed, Endpoint, Event, Listener, Offer, Queues};
+
+use crate::support::{Host, KINDS, Kind, host, quirk};
+
+const QUEUES: Queues = Queues { sends: 8, receives: 8, inline: 0 };
+
+/// Waits for the request of a peer, and returns its private data, too.
+fn asked(listener: &Listener) -> (Endpoint, Vec<u8>) {
+    std::iter::repeat_with(|| listener.accept(QUEUES).unwrap())
+        .flatten()
+        .map(|(peer, asked)| (peer, asked.private_data))
+        .next()
+        .unwrap()
+}
+
+/// Answers the request of a peer, and returns what the peer's call does then.
+fn answered(host: &Host, reply: impl FnOnce(&[u8], &Listener) -> Vec<u8>) -> Result<(), ErrorKind> {
+    let listener = Listener::open(&host.device, host.address(1, 0), 8).unwrap();
+    let addr = listener.address();
+    let sockets = host.sockets(Config::default());
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| sockets.connect(addr).map(drop).map_err(|error| error.kind()));
+        let (mut peer, hello) = asked(&listener);
+        let private_data = reply(&hello, &listener);
+        peer.accept(Offer { private_data, inbound: Access::REMOTE, ..Offer::default() }).unwrap();
+        connecting.join().unwrap()
+    })
+}
+
+/// RoCE and InfiniBand have room for 56 octets, and fill them up with zeros.
+#[test]
+fn hello_is_compact_where_there_is_no_room_for_it() {
+    for kind in KINDS {
+        let host = host("hello", kind, 0);
+        let carrier = if kind == Kind::Siw { Carrier::EnhancedMpa } else { Carrier::IpCm };
+        let outcome = answered(&host, |hello, listener| {
+            let [here, there] = [listener.address(), host.address(1, 0)];
+            if kind == Kind::Siw {
+                assert_eq!(hello.len(), Hello::LEN);
+            } else {
+                assert_eq!((hello.len(), &hello[Hello::COMPACT_LEN..]), (56, &[0; 22][..]));
+            }
+            let (agreed, reply): (Agreed, _) =
+                answer(&Config::default(), hello, here, there, carrier).unwrap();
+            assert_eq!(agreed.peer_bufs, Config::default().buffers);
+            reply
+        });
+        assert_eq!(outcome, Ok(()), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_speak_sdp_is_refused() {
+    for kind in KINDS {
+        let host = host("stranger", kind, 0);
+        assert_eq!(answered(&host, |_, _| b"hello".to_vec()), Err(ErrorKind::ConnectionRefused), "{kind:?}");
+    }
+}
+
+#[test]
+fn nobody_listening_is_a_refusal() {
+    for kind in KINDS {
+        let host = host("nobody", kind, 0);
+        let refused = host.sockets(Config::default()).connect(host.address(1, 7)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{kind:?}: {refused}");
+    }
+}
+
+#[test]
+fn a_request_without_a_hello_is_rejected_and_the_next_one_is_not() {
+    for kind in KINDS {
+        let host = host("no_hello", kind, 0);
+        let sockets = host.sockets(Config::default());
+        let listener = sockets.listen(host.address(1, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut stranger = Endpoint::open(&host.device, None, addr, QUEUES, Duration::from_secs(20)).unwrap();
+        std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| listener.accept().unwrap());
+            let mut next = || std::iter::repeat_with(|| stranger.event().unwrap()).flatten().next().unwrap();
+            assert!(matches!(next(), Event::Resolved));
+            stranger.connect(Offer::default()).unwrap();
+            let rejected = std::iter::repeat_with(|| stranger.event().unwrap()).flatten().next().unwrap();
+            assert!(matches!(rejected, Event::Failed(ConnectFailed::Rejected { .. })), "{rejected:?}");
+            sockets.connect(addr).unwrap().write_all(b"next").unwrap();
+            let mut got = Vec::new();
+            accepting.join().unwrap().read_to_end(&mut got).unwrap();
+            assert_eq!(got, b"next");
+        });
+    }
+}
+
+/// Private buffers are registered, too.
+#[test]
+fn too_little_locked_memory_is_named() {
+    let host = host("memlock", Kind::Siw, quirk::LOCKED_MEMORY);
+    let refused = host.sockets(Config::default()).connect(host.address(1, 7)).unwrap_err();
+    assert!(refused.to_string().contains("ulimit -l"), "{refused}");
+}
