@@ -123,7 +123,8 @@ impl CompletionQueue {
     }
 
     /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at
-    /// the next that is solicited or an error. A completion that is in the queue already counts, so
+    /// the next that is solicited or an error. A device of the host does not tell: where its
+    /// receives complete, each completion counts. One that is in the queue already does, too, so
     /// nothing is missed between a poll and this call.
     pub fn arm(&self, solicited_only: bool) {
         if let Ok(cq) = self.0.here() {
@@ -377,6 +378,11 @@ impl CqInner {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len.load(Ordering::SeqCst) == 0
+    }
+
+    /// Has every completion notify also who waits for solicited ones alone.
+    pub(crate) fn take_all_for_urgent(&self) {
+        self.entries.lock().take_all_for_urgent();
     }
 
     pub(crate) fn is_overflowed(&self) -> bool {

@@ -14,6 +14,8 @@ pub(super) struct Entries {
     list: VecDeque<Entry>,
     capacity: usize,
     armed: Option<Armed>,
+    /// A device of the host completes receives here.
+    all_are_urgent: bool,
 }
 
 /// A completion, and the shared receive queue that its receive was taken from. That queue counts
@@ -34,7 +36,7 @@ enum Armed {
 
 impl Entries {
     pub(super) fn new(capacity: usize) -> Self {
-        Entries { list: VecDeque::new(), capacity, armed: None }
+        Entries { list: VecDeque::new(), capacity, armed: None, all_are_urgent: false }
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -66,7 +68,7 @@ impl Entries {
         let fires = match self.armed {
             None => false,
             Some(Armed::Any) => true,
-            Some(Armed::Solicited) => completion.is_urgent(),
+            Some(Armed::Solicited) => self.is_urgent(&completion),
         };
         if fires {
             self.armed = None;
@@ -74,11 +76,20 @@ impl Entries {
         fires
     }
 
+    /// Has every completion notify also who waits for solicited ones alone.
+    pub(super) fn take_all_for_urgent(&mut self) {
+        self.all_are_urgent = true;
+    }
+
+    fn is_urgent(&self, completion: &Completion) -> bool {
+        self.all_are_urgent || completion.is_urgent()
+    }
+
     /// Arms the queue. Returns whether a completion of that kind is here already: then the program
     /// is to be notified at once, and the queue is not armed.
     pub(super) fn arm(&mut self, solicited_only: bool) -> bool {
         let has_one = if solicited_only {
-            self.list.iter().any(|entry| entry.completion.is_urgent())
+            self.list.iter().any(|entry| self.is_urgent(&entry.completion))
         } else {
             !self.list.is_empty()
         };

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use rddp_rnic::{Access, Completed, PostError, QpState, RecvWr, SendWr, Status};
+use rddp_rnic::{Access, Completed, PostError, QpConfig, QpState, RecvWr, SendWr, Status};
 
-use crate::support::{Kind, PATIENCE, completion, host, quirk};
+use crate::support::{End, Kind, PATIENCE, completion, host, quirk};
 
 const KINDS: [Kind; 3] = [Kind::Siw, Kind::Rxe, Kind::Adapter];
 
@@ -65,6 +65,24 @@ fn a_program_that_sleeps_is_woken_whatever_comes_between() {
 
 /// A device of hardware frees places of its queue when a later request that is signaled completes,
 /// and at no other time.
+/// A device does not tell which messages are solicited: who waits for those alone would sleep on.
+#[test]
+fn who_waits_for_solicited_messages_is_woken_by_each() {
+    for kind in KINDS {
+        let host = host(&format!("solicited{}", kind as u8), kind, 0);
+        let channel = host.rnic.create_channel().unwrap();
+        let (pd, cq) = (host.rnic.alloc_pd(), host.rnic.create_cq_on(&channel, 16).unwrap());
+        let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+        let end = End { qp, cq, pd };
+        let mut peer = host.connect(&end);
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        end.cq.arm(true);
+        peer.post_send(&SendWr::send_inline(1, b"").solicited()).unwrap();
+        assert!(channel.wait(Some(PATIENCE)).unwrap().is_some(), "{kind:?}: nothing woke the program");
+        assert_eq!(end.next().completed, Completed::Receive);
+    }
+}
+
 #[test]
 fn requests_that_nobody_is_told_of_never_fill_the_queue_for_good() {
     for kind in KINDS {

@@ -89,6 +89,8 @@ impl Device {
     /// time whether it is there: what is idle would last for ever.
     pub(super) fn begin(&mut self, watch: &mut Watch, options: &ConnectOptions, attrs: &QpAttributes) {
         (watch.waits, watch.reads_on) = (true, true);
+        // A device does not tell which messages are solicited.
+        attrs.recv_cq.take_all_for_urgent();
         // Else nothing would tell of the first completion before a program looks for it.
         self.is_armed = self.endpoint.arm().is_ok();
         let now = Instant::now();
