@@ -101,6 +101,7 @@ impl World {
                 request.read();
                 self.done(pair, request);
             }
+            self.pump(pair); // what waited behind a fence
         }
     }
 

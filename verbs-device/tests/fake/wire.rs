@@ -62,6 +62,8 @@ pub(crate) struct Request {
     is_sound: bool,
     /// The octets are in the program's memory until they are sent.
     is_source: bool,
+    /// Waits for the Responses of all Reads before it.
+    is_fenced: bool,
     imm: u32,
     pub(crate) to: u64,
     key: u32,
@@ -183,6 +185,8 @@ impl World {
         let is_sound = is_inline
             || pieces
                 .iter()
+                // Nobody looks at the key of what has no octets.
+                .filter(|piece| piece.length > 0)
                 .all(|piece| self.reaches(domain, piece.lkey, piece.addr, piece.length.into(), needs));
         let octets = if is_inline { octets_of(&pieces) } else { Vec::new() };
         let found = self.pairs.get_mut(&pair).ok_or(libc::EINVAL)?;
@@ -197,6 +201,7 @@ impl World {
             pieces,
             is_sound,
             is_source: !is_inline && !is_sink,
+            is_fenced: request.send_flags & send::FENCE != 0,
             imm: request.imm_data,
             to: request.remote_addr,
             key: if is_atomic { request.atomic_rkey } else { request.rkey },
@@ -231,6 +236,9 @@ impl World {
             }
             // With 7 retries a device tries for ever.
             if is_cut && !is_iwarp && retries == 7 {
+                return;
+            }
+            if found.outgoing.front().is_some_and(|next| next.is_fenced) && !found.reads.is_empty() {
                 return;
             }
             let domain = found.domain;
