@@ -1,10 +1,10 @@
 //! Helpers: two queue pairs, connected over loopback.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod device;
 pub mod guarded;
 pub mod raw;
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{
@@ -28,7 +28,7 @@ impl End {
     }
 
     pub fn with(change: impl FnOnce(&mut QpConfig)) -> Self {
-        let rnic = Rnic::open().unwrap();
+        let rnic = device::open();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4096).unwrap());
         let mut config = QpConfig::new(&cq);
         change(&mut config);
@@ -37,7 +37,7 @@ impl End {
     }
 
     pub fn region(&self, len: usize, access: Access) -> MemoryRegion {
-        self.pd.allocate(len, access).unwrap()
+        self.pd.allocate(len, device::rights(access)).unwrap()
     }
 
     /// Returns the next completion.
@@ -121,7 +121,7 @@ pub fn connect_on(
     active_options: &ConnectOptions,
     passive_options: &ConnectOptions,
 ) {
-    let listener = passive.rnic.listen(addr.parse::<SocketAddr>().unwrap(), passive_options).unwrap();
+    let listener = passive.rnic.listen(device::local(addr), passive_options).unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| active.qp.connect(addr, active_options).unwrap());

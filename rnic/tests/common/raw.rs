@@ -9,6 +9,7 @@ use rddp_rdmap::{AtomicOp, AtomicRequestRepr, ReadRequestRepr};
 use rddp_rnic::{ConnectOptions, Connected, MemoryRegion, Remote};
 use rddp_test_support::{Peer, connect, plain, segment};
 
+use super::device::needs_software;
 use super::{End, PATIENCE};
 
 /// The role of the engine under test.
@@ -45,6 +46,7 @@ pub fn with_plain_raw(role: Role) -> (End, Peer) {
 
 /// Connects the QP of `end` to a raw peer.
 pub fn connect_raw(role: Role, end: &End, options: &ConnectOptions, startup: &StartupConfig) -> Peer {
+    needs_software("a raw peer of TCP");
     match role {
         Role::Active => listen_for(end, options, startup).0,
         Role::Passive => connect_to(end, options, startup),
@@ -73,6 +75,7 @@ pub fn listen_on(
     options: &ConnectOptions,
     startup: &StartupConfig,
 ) -> (Peer, Connected) {
+    needs_software("a raw peer of TCP");
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| end.qp.connect(addr, options).unwrap());
