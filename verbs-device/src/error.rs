@@ -254,6 +254,9 @@ pub enum PostError {
         /// The device's limit.
         max: u64,
     },
+    /// A piece of memory has no name of the device's.
+    #[error("a piece of memory that is not registered with the device")]
+    Unregistered,
     /// The connection was agreed on without Reads and atomics.
     #[error("a Read or atomic on a connection with ORD 0")]
     NoReads,

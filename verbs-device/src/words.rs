@@ -115,9 +115,6 @@ pub(crate) fn prepare(of: &SendWr) -> Result<Prepared<'_>, PostError> {
     for (is_set, flag) in [(of.solicited, send::SOLICITED), (of.read_fence, send::FENCE)] {
         request.send_flags |= if is_set { flag } else { 0 };
     }
-    if of.local_fence {
-        return Err(PostError::Unsupported { what: "local fences" });
-    }
     let mut read = 0;
     let (opcode, completed, local) = match &of.operation {
         Operation::Send { gather, invalidate: None } => (wr::SEND, Completed::Send, gather.into()),

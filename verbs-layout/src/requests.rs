@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use super::*;
 
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct ibv_sge {
     pub addr: u64,
     pub length: u32,

@@ -4,7 +4,7 @@
 //! Requests name memory by the STags of the table, which checks them when they are posted, as ever.
 //! The device knows each region by keys of its own, and its octets by their addresses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ pub(crate) struct HostDevice {
     /// memory of their own PD alone (RFC 5042 §6.1.1).
     domains: Mutex<HashMap<PdId, Weak<Device>>>,
     /// By the regions' present STags.
-    regions: Mutex<HashMap<Stag, Registered>>,
+    regions: Mutex<BTreeMap<Stag, Registered>>,
     /// Held by who changes a region both here and in the table.
     turn: Mutex<()>,
 }

@@ -316,7 +316,8 @@ impl Connection {
             Wire::Iwarp(link) => link.send(&mut self.watch, cx, turn)?,
             Wire::Plain(plain) => plain.send(&mut self.watch, cx)?,
             Wire::Datagrams(datagrams) => datagrams.send(&mut self.watch, cx)?,
-            Wire::Device(device) => device.send(cx)?,
+            // It is never asked for room.
+            Wire::Device(device) => return device.send(cx),
         }
         self.update_interest(cx);
         Ok(())

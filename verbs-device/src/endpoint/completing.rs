@@ -6,12 +6,9 @@ use rddp_rdma::{Completion, QpNum, Status};
 use rddp_verbs_layout::ibv_wc;
 
 use super::outstanding::is_receive;
-use super::{Endpoint, Stage};
+use super::{BATCH, Endpoint, Stage};
 use crate::error::DeviceError;
 use crate::words::{received, sent, status_of};
-
-/// Completions that are taken at a time.
-const BATCH: usize = 16;
 
 impl Endpoint {
     /// Appends the completions that there are: those of receives, of signaled requests, and of all
@@ -24,7 +21,7 @@ impl Endpoint {
     /// The completion queue is broken.
     pub fn poll(&mut self, into: &mut Vec<Completion>) -> Result<(), DeviceError> {
         self.fetch().map_err(|error| self.device.failed("ibv_poll_cq", error))?;
-        into.extend(self.ready.drain(..));
+        into.append(&mut self.ready);
         self.end_if_due();
         Ok(())
     }
@@ -54,13 +51,13 @@ impl Endpoint {
 
     /// Takes the device's completions.
     pub(super) fn fetch(&mut self) -> io::Result<()> {
-        let mut batch = [ibv_wc::default(); BATCH];
         loop {
             let Some(pair) = self.link.id.pair() else { return Ok(()) };
             let qp = QpNum(pair.number());
-            let taken = pair.completions.poll(&mut batch)?;
-            for entry in &batch[..taken] {
-                self.take(entry, qp);
+            let taken = pair.completions.poll(&mut self.batch[..])?;
+            for index in 0..taken {
+                let entry = self.batch[index];
+                self.take(&entry, qp);
             }
             if taken < BATCH {
                 return Ok(());
@@ -77,7 +74,7 @@ impl Endpoint {
             if let Some(wr_id) = self.receives.take() {
                 let mut completion = received(entry, wr_id, qp);
                 completion.status = self.noted(completion.status);
-                self.ready.push_back(completion);
+                self.ready.push(completion);
             }
             return;
         }
@@ -86,7 +83,7 @@ impl Endpoint {
         // A request completes when all before it have.
         while let Some((request, status)) = self.sends.take() {
             if !request.own && (request.signaled || status != Status::Success) {
-                self.ready.push_back(sent(request.wr_id, status, request.completed, request.read, qp));
+                self.ready.push(sent(request.wr_id, status, request.completed, request.read, qp));
             }
         }
     }

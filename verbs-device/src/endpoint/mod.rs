@@ -15,7 +15,6 @@ mod opening;
 mod outstanding;
 mod posting;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,6 +25,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rddp_rdma::{Access, Completion, QpNum};
+use rddp_verbs_layout::{ibv_sge, ibv_wc};
 
 use self::link::Link;
 use self::outstanding::{Receives, Sends};
@@ -124,6 +124,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// microseconds, and one that is broken for ever.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// Completions that are taken at a time.
+const BATCH: usize = 16;
+
 /// Requests of the endpoint's own that may be outstanding beside the program's.
 const OWN: usize = 4;
 
@@ -148,7 +151,10 @@ pub struct Endpoint {
     agreed: Agreed,
     sends: Sends,
     receives: Receives,
-    ready: VecDeque<Completion>,
+    ready: Vec<Completion>,
+    /// Memory for what is taken at a time, and for the pieces of a request.
+    batch: Box<[ibv_wc; BATCH]>,
+    pieces: Vec<ibv_sge>,
     /// A request has failed otherwise than by the end of the connection.
     failed: bool,
 }
@@ -179,7 +185,9 @@ impl Endpoint {
             agreed: Agreed { private_data: Vec::new(), ird: 0, ord: 0 },
             sends: Sends::new(queues.sends),
             receives: Receives::default(),
-            ready: VecDeque::new(),
+            ready: Vec::new(),
+            batch: Box::default(),
+            pieces: Vec::new(),
             failed: false,
         })
     }

@@ -1,17 +1,13 @@
 //! Requests.
 
-use rddp_rdma::{Atomics, Operation, RecvWr, Remote, SendWr, Sge, Stag};
+use rddp_rdma::{Atomics, Completed, Operation, RecvWr, Remote, SendWr, Sge, Stag};
 use rddp_verbs_layout::{ibv_sge, send};
 
 use super::outstanding::Sent;
 use super::{Endpoint, OWN, Stage};
-use crate::device::MAX_PIECES;
 use crate::error::PostError;
 use crate::sys::Octets;
 use crate::words::{Local, Prepared, piece, prepare};
-
-/// Pieces as C has them.
-type Pieces = [ibv_sge; MAX_PIECES];
 
 impl Endpoint {
     /// Posts a request to the send queue. Memory is named by the device's keys, and kept until the
@@ -20,15 +16,32 @@ impl Endpoint {
     /// # Errors
     /// The queue is full, or the request is beyond the device or the connection; it was not posted.
     pub fn post_send(&mut self, request: &SendWr) -> Result<(), PostError> {
+        if request.local_fence {
+            return Err(PostError::Unsupported { what: "local fences" });
+        }
+        self.post_send_as(request, (request.wr_id, request.signaled), Some)
+    }
+
+    /// Posts a request under a number of the caller's, who says whether its success is told, and
+    /// holds it back behind a local fence. `name` makes the device's names of those of its memory.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), or some memory has no name.
+    pub fn post_send_as(
+        &mut self,
+        request: &SendWr,
+        (wr_id, signaled): (u64, bool),
+        name: impl FnMut(Sge) -> Option<Sge>,
+    ) -> Result<(), PostError> {
         if self.stage != Stage::Connected {
             return Err(PostError::NotConnected);
         }
         if self.sends.is_full() {
             return Err(PostError::QueueFull { capacity: self.sends.capacity() });
         }
-        let prepared = prepare(request)?;
+        let mut prepared = prepare(request)?;
         self.refuse_beyond_device(&prepared, &request.operation)?;
-        self.hand_over(prepared, request.wr_id, request.signaled, false)
+        self.hand_over(&mut prepared, (wr_id, signaled), false, name)
     }
 
     /// Refuses what the device would refuse, or would never complete.
@@ -58,17 +71,19 @@ impl Endpoint {
     /// Gives a request to the device.
     fn hand_over(
         &mut self,
-        prepared: Prepared<'_>,
-        wr_id: u64,
-        signaled: bool,
+        prepared: &mut Prepared<'_>,
+        (wr_id, signaled): (u64, bool),
         own: bool,
+        name: impl FnMut(Sge) -> Option<Sge>,
     ) -> Result<(), PostError> {
-        let Prepared { mut request, completed, local, read } = prepared;
+        let Prepared { request, completed, local, read } = prepared;
         let Some(pair) = self.link.id.pair() else { return Err(PostError::NotConnected) };
-        let mut pieces = NO_PIECES;
         let octets = match local {
             Local::None => Octets::Pieces(&[]),
-            Local::Pieces(list) => Octets::Pieces(fill(&mut pieces, list, self.max_pieces())?),
+            Local::Pieces(list) => {
+                let (max, wants_one) = (self.device.capabilities().max_sge, *completed == Completed::Read);
+                Octets::Pieces(fill(&mut self.pieces, list, max, wants_one, name)?)
+            }
             Local::Inline(octets) if octets.len() > pair.inline as usize => {
                 return Err(PostError::InlineTooLong { len: octets.len(), max: pair.inline as usize });
             }
@@ -78,12 +93,9 @@ impl Endpoint {
         request.wr_id = number;
         request.send_flags |= if is_signaled { send::SIGNALED } else { 0 };
         pair.post_send(request, &octets)?;
+        let (completed, read) = (*completed, *read);
         self.sends.push(Sent { wr_id, completed, read, signaled, own }, is_signaled);
         Ok(())
-    }
-
-    fn max_pieces(&self) -> usize {
-        self.device.capabilities().max_sge
     }
 
     /// Posts a receive; before there is a connection, too.
@@ -91,17 +103,27 @@ impl Endpoint {
     /// # Errors
     /// The queue is full, or the receive has more pieces than the device takes.
     pub fn post_receive(&mut self, request: &RecvWr) -> Result<(), PostError> {
+        self.post_receive_as(request.wr_id, &request.scatter, Some)
+    }
+
+    /// Posts a receive, with names of memory as in [`post_send_as`](Self::post_send_as).
+    ///
+    /// # Errors
+    /// As [`post_receive`](Self::post_receive), or some memory has no name.
+    pub fn post_receive_as(
+        &mut self,
+        wr_id: u64,
+        scatter: &[Sge],
+        name: impl FnMut(Sge) -> Option<Sge>,
+    ) -> Result<(), PostError> {
         if self.receives.len() >= self.queues.receives {
             return Err(PostError::QueueFull { capacity: self.queues.receives });
         }
         let Some(pair) = self.link.id.pair() else { return Err(PostError::NotConnected) };
-        let mut pieces = NO_PIECES;
-        // siw refuses a receive without pieces, and skips those that are empty.
-        let scatter =
-            if request.scatter.is_empty() && self.is_iwarp() { &[NOWHERE][..] } else { &request.scatter };
-        let pieces = fill(&mut pieces, scatter, self.max_pieces())?;
+        let (max, wants_one) = (self.device.capabilities().max_sge, self.is_iwarp());
+        let pieces = fill(&mut self.pieces, scatter, max, wants_one, name)?;
         pair.post_receive(self.receives.next(), pieces)?;
-        self.receives.push(request.wr_id);
+        self.receives.push(wr_id);
         Ok(())
     }
 
@@ -129,23 +151,31 @@ impl Endpoint {
         }
         let nowhere = Remote { stag: Stag(0), to: 0 };
         let request = SendWr::write(0, Vec::<Sge>::new(), nowhere);
-        let prepared = prepare(&request)?;
-        self.hand_over(prepared, 0, true, true)
+        self.hand_over(&mut prepare(&request)?, (0, true), true, Some)
     }
 }
 
 /// A piece of no octets.
 const NOWHERE: Sge = Sge { stag: Stag(0), addr: 0, len: 0 };
 
-const NO_PIECES: Pieces = [ibv_sge { addr: 0, length: 0, lkey: 0 }; MAX_PIECES];
-
-/// Fills C's pieces, and returns those that are used.
-fn fill<'a>(pieces: &'a mut Pieces, list: &[Sge], max: usize) -> Result<&'a [ibv_sge], PostError> {
+/// Makes C's pieces of a list, in memory that is kept, without those of no octets, of which devices
+/// differ in what they take them for. A Read has one at least, and so has an RNIC's receive.
+fn fill<'a>(
+    pieces: &'a mut Vec<ibv_sge>,
+    list: &[Sge],
+    max: usize,
+    wants_one: bool,
+    mut name: impl FnMut(Sge) -> Option<Sge>,
+) -> Result<&'a [ibv_sge], PostError> {
     if list.len() > max {
         return Err(PostError::TooManyPieces { count: list.len(), max });
     }
-    for (to, from) in pieces.iter_mut().zip(list) {
-        *to = piece(*from);
+    pieces.clear();
+    for sge in list.iter().filter(|sge| sge.len > 0) {
+        pieces.push(piece(name(*sge).ok_or(PostError::Unregistered)?));
     }
-    Ok(&pieces[..list.len()])
+    if pieces.is_empty() && wants_one {
+        pieces.push(piece(NOWHERE));
+    }
+    Ok(pieces)
 }

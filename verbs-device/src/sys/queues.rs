@@ -165,7 +165,7 @@ impl Pair {
     }
 
     /// Posts one request to the send queue.
-    pub(crate) fn post_send(&self, mut request: ibv_send_wr, octets: &Octets<'_>) -> io::Result<()> {
+    pub(crate) fn post_send(&self, request: &mut ibv_send_wr, octets: &Octets<'_>) -> io::Result<()> {
         let mut inline = ibv_sge { addr: 0, length: 0, lkey: 0 };
         let pieces: *const ibv_sge = match octets {
             Octets::Pieces(pieces) => {
@@ -185,7 +185,7 @@ impl Pair {
         // SAFETY: the queue pair is there, and its context has the function. Request, pieces and
         // inline octets are there during the call, behind which the device needs none of them; it
         // reads other memory by keys alone, which it checks.
-        by_value(unsafe { ((*(*pair).context).ops.post_send)(pair, &raw mut request, &raw mut bad) })
+        by_value(unsafe { ((*(*pair).context).ops.post_send)(pair, request, &raw mut bad) })
     }
 
     /// Posts one receive.

@@ -5,7 +5,6 @@ use std::time::Instant;
 use rddp_rdma::{AsyncEventKind, Completed, Completion, Status};
 use rddp_stat::Counter;
 use rddp_verbs_device::{Agreed, Event, Transport};
-use smallvec::SmallVec;
 
 use super::{Device, NEWS, broken};
 use crate::queues::attributes::QpAttributes;
@@ -99,12 +98,13 @@ impl Device {
     /// Completes the requests and receives of what was taken.
     fn settle(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         let mut result = Ok(());
-        for completion in self.taken.drain(..).collect::<SmallVec<[_; 16]>>() {
+        let mut taken = std::mem::take(&mut self.taken);
+        for completion in &taken {
             // Also behind one that has failed: the peer of a message knows that it has come.
             result = result.and(match (completion.status, completion.completed) {
                 // The QP's own end flushes, and all that is posted.
                 (Status::Flushed, _) => self.note_flushed(watch, cx),
-                (_, Completed::Receive | Completed::ReceiveImmediate) => self.received(cx, &completion),
+                (_, Completed::Receive | Completed::ReceiveImmediate) => self.received(cx, completion),
                 (status, _) => {
                     cx.sq.carried_out(completion.wr_id, status);
                     cx.retire();
@@ -112,6 +112,8 @@ impl Device {
                 }
             });
         }
+        taken.clear();
+        self.taken = taken;
         result.and_then(|()| self.give_receives(cx))
     }
 

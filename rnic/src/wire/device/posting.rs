@@ -1,6 +1,8 @@
 //! Requests and receives, as they are handed over to the device.
 
-use rddp_rdma::{AsyncEventKind, Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Status};
+use std::borrow::Cow;
+
+use rddp_rdma::{AsyncEventKind, Gather, Operation, Remote, SendWr, Sge, SgeList, Status};
 use rddp_verbs_device::PostError;
 
 use super::Device;
@@ -18,11 +20,12 @@ enum Held {
 }
 
 /// A request, or a part of one, as the device gets it.
-struct Part {
-    request: SendWr,
+struct Part<'a> {
+    request: Cow<'a, SendWr>,
     /// Octets of it.
     len: u64,
     is_last: bool,
+    /// Set for a copy of octets, which is named as the device does.
     bounces: bool,
 }
 
@@ -51,8 +54,10 @@ impl Device {
             return Err(Held::Later);
         }
         let host = cx.attrs.device.host.as_ref().ok_or(Held::Later)?;
-        let part = self.part(host, &wqe.wr, seq, offset)?;
-        self.endpoint.post_send(&part.request).map_err(held)?;
+        let part = self.part(host, &wqe.wr, offset)?;
+        let (of, bounces) = (&part.request.operation, part.bounces);
+        let name = |sge| if bounces { Some(sge) } else { named(host, of, sge) };
+        self.endpoint.post_send_as(&part.request, (seq, part.is_last), name).map_err(held)?;
         if part.bounces {
             self.bounce.note();
         }
@@ -66,47 +71,61 @@ impl Device {
 
     /// Makes the part of a request that begins at this octet of its message. Writes and Reads that
     /// are longer than the device's longest message, or of more pieces, go in parts.
-    fn part(&mut self, host: &HostDevice, wr: &SendWr, seq: u64, offset: u64) -> Result<Part, Held> {
+    fn part<'a>(&mut self, host: &HostDevice, wr: &'a SendWr, offset: u64) -> Result<Part<'a>, Held> {
         let limits = self.endpoint.device().capabilities();
         let most = limits.max_message;
-        let mut part = Part { request: wr.clone(), len: 0, is_last: true, bounces: false };
-        match &mut part.request.operation {
+        let mut part = Part { request: Cow::Borrowed(wr), len: 0, is_last: true, bounces: false };
+        if offset == 0 && self.takes_whole(&wr.operation) {
+            return Ok(part);
+        }
+        match &mut part.request.to_mut().operation {
             Operation::Send { gather, .. } | Operation::SendImmediate { gather, .. } => {
-                part.bounces = self.gather(host, gather)?;
+                part.bounces = self.copy(host, gather)?;
             }
             Operation::Write { gather, remote } => {
                 (part.len, part.is_last) = cut(gather, remote, offset, (most, limits.max_sge));
-                part.bounces = self.gather(host, gather)?;
+                part.bounces = self.copy(host, gather)?;
             }
             Operation::Read { sink, remote, .. } => {
                 let left = sink.len - offset;
                 (part.len, part.is_last) = (left.min(most), left <= most);
                 *remote = remote.at(offset);
-                *sink = sink_of(host, Sge { addr: sink.addr.wrapping_add(offset), len: part.len, ..*sink })?;
+                *sink = Sge { addr: sink.addr.wrapping_add(offset), len: part.len, ..*sink };
             }
-            Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. } => {
-                *sink = sink_of(host, Sge { len: 8, ..*sink })?;
-            }
+            Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. } => sink.len = 8,
             _ => {}
         }
-        part.request.signaled = part.is_last;
-        (part.request.wr_id, part.request.local_fence) = (seq, false);
         Ok(part)
     }
 
-    /// Names memory as the device does, and copies inline octets and short lists that it does not
-    /// take. Returns whether it copied some.
-    fn gather(&mut self, host: &HostDevice, gather: &mut Gather) -> Result<bool, Held> {
+    /// Returns whether the device takes the operation in one part, without a copy of its octets.
+    fn takes_whole(&self, operation: &Operation) -> bool {
+        let limits = self.endpoint.device().capabilities();
+        match operation {
+            Operation::Send { gather, .. } | Operation::SendImmediate { gather, .. } => self.takes(gather),
+            Operation::Write { gather, .. } => self.takes(gather) && gather.total() <= limits.max_message,
+            Operation::Read { sink, .. } => sink.len <= limits.max_message,
+            Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. } => sink.len == 8,
+            _ => true,
+        }
+    }
+
+    fn takes(&self, gather: &Gather) -> bool {
+        match gather {
+            Gather::List(list) => list.len() <= self.endpoint.device().capabilities().max_sge,
+            Gather::Inline(octets) => octets.len() <= self.endpoint.max_inline(),
+        }
+    }
+
+    /// Copies inline octets and short lists that the device does not take. Returns whether it
+    /// copied some.
+    fn copy(&mut self, host: &HostDevice, gather: &mut Gather) -> Result<bool, Held> {
+        if self.takes(gather) {
+            return Ok(false);
+        }
         let octets = match gather {
             // A Send of more pieces than the device takes, which was short enough to be posted.
-            Gather::List(list) if list.len() > self.endpoint.device().capabilities().max_sge => {
-                &host.copied(list).ok_or(Held::Ended(Status::LocalProtection))?
-            }
-            Gather::List(list) => {
-                *list = pieces(host, list)?;
-                return Ok(false);
-            }
-            Gather::Inline(octets) if octets.len() <= self.endpoint.max_inline() => return Ok(false),
+            Gather::List(list) => &host.copied(list).ok_or(Held::Ended(Status::LocalProtection))?,
             Gather::Inline(octets) => &**octets,
         };
         let copied = self.bounce.copy(self.endpoint.device(), octets).map_err(|error| {
@@ -118,15 +137,17 @@ impl Device {
     }
 
     /// Hands over receives, as many as the device takes.
-    #[inline(never)]
+    #[inline]
     pub(in crate::wire) fn give_receives(&mut self, cx: &Context<'_>) -> Result<(), WireEvent> {
+        if cx.rq.posted().len() > self.given { self.give_more_receives(cx) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn give_more_receives(&mut self, cx: &Context<'_>) -> Result<(), WireEvent> {
         let Some(host) = &cx.attrs.device.host else { return Ok(()) };
-        for wr in cx.rq.posted().skip(self.given) {
-            let given = pieces(host, &wr.scatter).and_then(|scatter| {
-                let receive = RecvWr { wr_id: 0, scatter, ..wr.clone() };
-                self.endpoint.post_receive(&receive).map_err(held)
-            });
-            match given {
+        while let Some(wr) = cx.rq.posted().nth(self.given) {
+            let given = self.endpoint.post_receive_as(0, &wr.scatter, |sge| host.piece(sge));
+            match given.map_err(held) {
                 Ok(()) => self.given += 1,
                 Err(Held::Later) => break,
                 Err(Held::Ended(_)) => return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost)),
@@ -166,35 +187,23 @@ fn within(list: &SgeList, mut skip: u64, mut len: u64, max: usize) -> SgeList {
     kept.into()
 }
 
-/// Names memory as the device does, without pieces of no octets, which need not be registered.
-fn pieces(host: &HostDevice, list: &SgeList) -> Result<SgeList, Held> {
-    let mut named = list.iter().filter(|sge| sge.len > 0).map(|sge| host.piece(*sge));
-    let named = match list.len() {
-        // Without memory of a list's own.
-        1 => named.next().map_or(Some(SgeList::default()), |sge| sge.map(SgeList::from)),
-        _ => named.collect::<Option<Vec<Sge>>>().map(SgeList::from),
-    };
-    // A region that has been deregistered since the request was posted.
-    named.ok_or(Held::Ended(Status::LocalProtection))
-}
-
-fn sink_of(host: &HostDevice, sink: Sge) -> Result<Sge, Held> {
-    if sink.len == 0 {
-        return Ok(Sge { len: 0, ..sink });
+/// Names memory of a request as the device does.
+fn named(host: &HostDevice, of: &Operation, sge: Sge) -> Option<Sge> {
+    if !matches!(of, Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. }) {
+        return host.piece(sge);
     }
-    match host.sink(sink) {
-        Ok(named) => named.ok_or(Held::Ended(Status::LocalProtection)),
-        Err(error) => {
-            tracing::warn!(%error, "a region cannot be the sink of a Read");
-            Err(Held::Ended(Status::LocalProtection))
-        }
-    }
+    host.sink(sge).unwrap_or_else(|error| {
+        tracing::warn!(%error, "a region cannot be the sink of a Read");
+        None
+    })
 }
 
 /// Returns what becomes of a request that the device refuses.
 fn held(error: PostError) -> Held {
     match error {
         PostError::QueueFull { .. } | PostError::NotConnected => Held::Later,
+        // A region that has been deregistered since the request was posted.
+        PostError::Unregistered => Held::Ended(Status::LocalProtection),
         PostError::NoReads => Held::Ended(Status::LocalOperation),
         error => {
             tracing::warn!(%error, "the device refuses a request");
