@@ -58,12 +58,22 @@ impl Choice {
 
     /// Opens the device. A choice of [`Auto`](Self::Auto) was to be made [before](Self::towards).
     pub fn open(&self) -> Result<Rnic, Failure> {
+        Ok(Rnic::with_config(&self.config())?)
+    }
+
+    /// Opens the device as [`open`](Self::open) does, beside another: for one completion queue of
+    /// both.
+    pub(crate) fn open_beside(&self, other: &Rnic) -> Result<Rnic, Failure> {
+        Ok(other.open_beside(&self.config())?)
+    }
+
+    fn config(&self) -> RnicConfig {
         let device = match self {
             Choice::Unsaid => None,
             Choice::Auto => Some(RnicConfig::SOFTWARE.to_owned()),
             Choice::Named(name) => Some(name.clone()),
         };
-        Ok(Rnic::with_config(&RnicConfig { device, ..RnicConfig::default() })?)
+        RnicConfig { device, ..RnicConfig::default() }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::device::{ADD_ADDRESS, By, Choice};
 use crate::failure::Failure;
 
 /// The listeners of a server: one, or more where a device has several addresses, for each device.
+/// The devices are open beside each other, so that one completion queue serves all.
 pub struct Listeners(Vec<Door>);
 
 /// A listener, with its device.
@@ -43,7 +44,10 @@ impl Listeners {
         port: u16,
         options: &ConnectOptions,
     ) -> Result<Self, Failure> {
-        let mut rnics: Vec<Rnic> = devices.iter().map(Choice::open).collect::<Result<_, _>>()?;
+        let mut rnics: Vec<Rnic> = Vec::new();
+        for device in devices {
+            rnics.push(rnics.first().map_or_else(|| device.open(), |first| device.open_beside(first))?);
+        }
         refuse_two_of_tcp(&rnics)?;
         // Software can find a free port for all: other devices have ports of their own.
         rnics.sort_by_key(|rnic| By::of(rnic).is_host());

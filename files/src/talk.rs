@@ -8,7 +8,7 @@ use rddp_command::endpoint::{CLOSE, Endpoint, ended, looks, silent};
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::places::{Meter, SLOW};
 use rddp_command::signals::CHECK_INTERVAL;
-use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, SendWr, Status};
+use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, Rnic, SendWr, Status};
 use serde::Serialize;
 
 use super::checksum::CHUNK;
@@ -76,22 +76,23 @@ pub(super) enum Next<T> {
 impl Talk {
     /// A client's end, which is not connected. A message to it may have octets of a file behind it.
     pub(super) fn new(hub: &Rc<Hub>) -> Result<Self, Failure> {
-        Self::of(hub, None, LONGEST + SHORT)
+        Self::of(hub, &hub.rnic, None, LONGEST + SHORT)
     }
 
-    /// An end at a server that is not connected, for a client that has no place yet.
-    pub(super) fn with(hub: &Rc<Hub>, startup: Arc<Startup>) -> Result<Self, Failure> {
-        Self::of(hub, Some(Stay::Startup(startup)), LONGEST)
+    /// An end at a server that is not connected, for a client that has come by this device and has
+    /// no place yet.
+    pub(super) fn with(hub: &Rc<Hub>, rnic: &Rnic, startup: Arc<Startup>) -> Result<Self, Failure> {
+        Self::of(hub, rnic, Some(Stay::Startup(startup)), LONGEST)
     }
 
-    fn of(hub: &Rc<Hub>, stay: Option<Stay>, longest: usize) -> Result<Self, Failure> {
-        let end = Endpoint::on(&hub.rnic, hub.cq.clone())?;
+    fn of(hub: &Rc<Hub>, rnic: &Rnic, stay: Option<Stay>, longest: usize) -> Result<Self, Failure> {
+        let end = Endpoint::on(rnic, hub.cq.clone())?;
         let inbox = end.pd.allocate(RECEIVES * longest, Access::LOCAL_WRITE)?;
         let outbox = end.pd.allocate(2 * LONGEST + SHORT, Access::LOCAL_WRITE)?;
         hub.join(end.qp.num())?;
         let (hub, said_busy, behind) = (hub.clone(), Instant::now(), Vec::new());
         let (half, sinks, proof) = Default::default();
-        let max_inline = hub.rnic.capabilities().max_inline;
+        let max_inline = rnic.capabilities().max_inline;
         let talk = Talk {
             end,
             hub,

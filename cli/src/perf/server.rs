@@ -156,7 +156,9 @@ impl Server {
     fn by(&self) -> String {
         let devices = &self.listening.devices;
         let is_soft = devices.iter().all(|at| !at.by.is_host());
-        let all: Vec<_> = devices.iter().map(|at| at.by.to_string()).collect();
+        // A device may listen at several addresses.
+        let mut all: Vec<_> = devices.iter().map(|at| at.by.to_string()).collect();
+        all.dedup();
         if is_soft { String::new() } else { format!(" by {}", all.join(", ")) }
     }
 

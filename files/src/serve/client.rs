@@ -66,9 +66,9 @@ impl<'a> Client<'a> {
         newcomer: Newcomer,
         peer: String,
     ) -> Result<Self, Failure> {
-        let Newcomer { request, hello, host, entry } = newcomer;
-        let talk = Talk::with(hub, entry.startup())?;
-        let hello = Hello { large: hello.large && !By::of(&hub.rnic).is_host(), ..hello };
+        let Newcomer { rnic, request, hello, host, entry } = newcomer;
+        let talk = Talk::with(hub, &rnic, entry.startup())?;
+        let hello = Hello { large: hello.large && !By::of(&rnic).is_host(), ..hello };
         let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
         let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
         let agreed =

@@ -9,7 +9,6 @@ mod tree;
 mod warnings;
 mod workers;
 
-use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -26,7 +25,7 @@ use rddp_command::out;
 use rddp_command::places::{Places, TOO_MANY};
 use rddp_command::threads::NO_THREAD;
 use rddp_command::{addr, signals};
-use rddp_rnic::{ConnectOptions, ConnectRequest};
+use rddp_rnic::{ConnectOptions, ConnectRequest, Rnic};
 use serde::Serialize;
 
 use self::client::Client;
@@ -131,11 +130,10 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
         places,
         warnings,
     });
-    let mut workers: HashMap<String, Workers> = HashMap::new();
+    let mut workers = Workers::new(&server);
     while !signals::stopped() {
         if let Some((rnic, request)) = listeners.accept(signals::CHECK_INTERVAL)? {
-            let of_device = workers.entry(rnic.device().to_owned());
-            take_in(&server, of_device.or_insert_with(|| Workers::new(&server, rnic)), request);
+            take_in(&server, &mut workers, rnic.clone(), request);
         }
     }
     drop(listeners);
@@ -159,7 +157,7 @@ fn listen(args: &Serving) -> Result<Listeners, Failure> {
 }
 
 /// Gives a client to a thread, if the request comes from one.
-fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
+fn take_in(server: &Server, workers: &mut Workers, rnic: Rnic, request: ConnectRequest) {
     let hello = match welcome(request.private_data(), server.token.is_some()) {
         Ok(hello) => hello,
         Err(reason) => {
@@ -175,8 +173,8 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
         let _ = request.reject(TOO_MANY.as_bytes());
         return;
     };
-    match workers.next() {
-        Ok(worker) => worker.take(Newcomer { request, hello, host, entry }),
+    match workers.next(&rnic) {
+        Ok(worker) => worker.take(Newcomer { rnic, request, hello, host, entry }),
         Err(error) => {
             server.warnings.turned_away(&format_args!("starting a thread: {error}"));
             let _ = request.reject(NO_THREAD.as_bytes());

@@ -1,7 +1,7 @@
 //! The threads of a server: each drives the transfers of many clients.
 //!
-//! There are as many as processors for each device, started as they are needed; a client goes to
-//! the one that has the fewest.
+//! There are as many as processors, whatever devices clients come by, started as they are needed; a
+//! client goes to the one that has the fewest.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,8 +18,9 @@ use super::startups::Entry;
 use crate::greeting::Hello;
 use crate::tasks::{Hub, PER_CONNECTION, Tasks};
 
-/// A client that has asked for a connection.
+/// A client that has asked for a connection, and the device that it has come by.
 pub(super) struct Newcomer {
+    pub(super) rnic: Rnic,
     pub(super) request: ConnectRequest,
     pub(super) hello: Hello,
     pub(super) host: Option<IpAddr>,
@@ -28,7 +29,6 @@ pub(super) struct Newcomer {
 
 pub(super) struct Workers {
     server: Arc<Server>,
-    rnic: Rnic,
     list: Vec<Worker>,
     most: usize,
 }
@@ -43,18 +43,18 @@ pub(super) struct Worker {
 struct Door(Mutex<(Vec<Newcomer>, usize)>);
 
 impl Workers {
-    /// The threads for the clients that come by one device.
-    pub(super) fn new(server: &Arc<Server>, rnic: &Rnic) -> Self {
+    pub(super) fn new(server: &Arc<Server>) -> Self {
         let most = thread::available_parallelism().map_or(1, usize::from);
-        Workers { server: server.clone(), rnic: rnic.clone(), list: Vec::new(), most }
+        Workers { server: server.clone(), list: Vec::new(), most }
     }
 
-    /// Returns the thread for the next client. Fails if there is none, and none can be made.
-    pub(super) fn next(&mut self) -> io::Result<&Worker> {
+    /// Returns the thread for the next client, which has come by this device. Fails if there is
+    /// none, and none can be made.
+    pub(super) fn next(&mut self, rnic: &Rnic) -> io::Result<&Worker> {
         let is_worth_another = self.list.iter().all(|worker| worker.door.load() > 0);
         if is_worth_another
             && self.list.len() < self.most
-            && let Err(error) = self.start()
+            && let Err(error) = self.start(rnic)
             && self.list.is_empty()
         {
             return Err(error);
@@ -63,9 +63,11 @@ impl Workers {
         worker.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    fn start(&mut self) -> io::Result<()> {
-        let cq = self.rnic.create_cq(PER_CONNECTION).map_err(io::Error::other)?;
-        let (door, server, rnic) = (Arc::<Door>::default(), self.server.clone(), self.rnic.clone());
+    /// Starts a thread, whose completion queue is one for all devices, which are open beside this
+    /// one.
+    fn start(&mut self, rnic: &Rnic) -> io::Result<()> {
+        let cq = rnic.create_cq(PER_CONNECTION).map_err(io::Error::other)?;
+        let (door, server, rnic) = (Arc::<Door>::default(), self.server.clone(), rnic.clone());
         let worker = Worker { cq: cq.clone(), door: door.clone() };
         threads::start((), move |()| work(&server, &Hub::on(&rnic, cq), &door))
             .map_err(|((), error)| error)?;
