@@ -57,6 +57,27 @@ fn libraries_that_cannot_be_used_are_told_with_what_helps() {
 }
 
 #[test]
+fn without_a_device_its_libraries_are_not_in_memory() {
+    const NAMES: [&str; 3] = ["libibverbs", "librdmacm", "libfake_verbs"];
+    let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+    let folder = libraries(&fake, &fake);
+    let server = |more: &[&str]| {
+        let args = [&["ping", "--server", "--port", "0", "--json"], more].concat();
+        Server::by(&mut on(&folder, &args))
+    };
+    let has_any = |text: &str| NAMES.iter().any(|name| text.contains(name));
+    let has_loaded =
+        |server: &Server| has_any(&std::fs::read_to_string(format!("/proc/{}/maps", server.id())).unwrap());
+    let soft = server(&["--bind", "127.0.0.1"]);
+    run(&["ping", &soft.host(), "--count", "1"]).ok();
+    assert!(!has_loaded(&soft));
+    assert!(has_loaded(&server(&["--bind", "127.101.0.1", "--device", "rxe0"])));
+    // What `ldd` does.
+    let needed = Ended::from(on(&folder, &[]).env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap()).ok();
+    assert!(needed.stdout.contains("libc.so") && !has_any(&needed.stdout), "{needed:?}");
+}
+
+#[test]
 fn nobody_at_a_devices_address_is_told_with_what_helps() {
     let ended = with_devices(&["ping", "127.101.0.1", "--device", "rxe0"]);
     ended.failed(3, &["nothing listens for RDMA", "rddp ping --server", "--device soft"]);
