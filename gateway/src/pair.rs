@@ -299,7 +299,6 @@ impl<'a> Pair<'a> {
         if let Some(trouble) = stop.trouble() {
             self.bridge.terminate(&trouble, &mut self.train.octets);
         }
-        self.until.get_or_insert_with(|| Instant::now() + LINGER);
     }
 
     fn tcp_failed(&mut self, error: io::Error) {

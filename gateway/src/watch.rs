@@ -43,3 +43,29 @@ impl std::fmt::Debug for Watch<'_> {
         f.debug_struct("Watch").field("interval", &self.interval).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_when_they_have_changed_and_are_due() {
+        let told = RefCell::new(Vec::new());
+        let tell = |counts: Counts| told.borrow_mut().push(counts.writes);
+        let of = |writes| Counts { writes, ..Counts::default() };
+        let mut watch = Watch::new(Some(Duration::ZERO), &tell);
+        for writes in [0, 0, 1, 1, 3] {
+            assert_eq!(watch.due(of(writes)).is_some(), watch.told != of(writes));
+            watch.look(of(writes));
+        }
+        let mut late = Watch::new(Some(Duration::from_secs(1000)), &tell);
+        late.look(of(5));
+        assert!(late.due(of(5)).is_some());
+        let mut never = Watch::new(None, &tell);
+        never.look(of(6));
+        assert_eq!(never.due(of(6)), None);
+        assert_eq!(*told.borrow(), [1, 3]);
+    }
+}

@@ -49,6 +49,19 @@ fn a_plain_host_that_breaks_a_rule_and_reads_nothing_is_given_up() {
     drop(peer);
 }
 
+/// TCP would reset a connection whose octets nobody has read, and the Terminate with it.
+#[test]
+fn a_plain_host_that_speaks_on_behind_its_fault_learns_of_it() {
+    let world = world("gw_deaf_on", Kind::Rxe);
+    let (mut peer, _program) = by_hand(&world);
+    peer.open();
+    let mut damaged = peer.frame(&segment::send(1, 0, true, b"damaged."));
+    *damaged.last_mut().unwrap() ^= 1;
+    peer.octets(&damaged);
+    peer.octets(&vec![0; 32 << 20]);
+    assert_eq!(peer.terminate_code().0, 0x2002);
+}
+
 /// The device's host waits for receives, which come when what was in them has left.
 #[test]
 fn messages_for_a_plain_host_that_reads_nothing_wait_at_the_devices_host() {

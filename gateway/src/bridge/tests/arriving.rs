@@ -178,3 +178,18 @@ fn writes_between_the_segments_of_a_send_take_no_more_room_than_there_is() {
     assert_eq!(world.bridge.next_request(), Some(SendWr::send(0, local(0, 14))));
     assert_eq!(&world.memory.0.borrow()[..14], b"half a message");
 }
+
+/// A value needs no memory, but a place in the send queue, as all that waits for one.
+#[test]
+fn values_wait_for_places_in_the_send_queue() {
+    let mut world = world();
+    let mut taken = 0;
+    while world.bridge.has_room() {
+        world.send(Opcode::Immediate, &[0; 8]).unwrap();
+        taken += 1;
+        assert!(taken <= SENDS, "{taken} values wait");
+    }
+    assert!(world.bridge.next_request().is_some());
+    world.complete(Status::Success).unwrap();
+    assert!(world.bridge.has_room());
+}

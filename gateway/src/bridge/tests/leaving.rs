@@ -153,6 +153,20 @@ fn a_terminate_of_the_plain_host_is_not_answered() {
     assert!(matches!(stop, Stop::Terminated(TerminateCode::LOCAL_CATASTROPHIC)) && stop.trouble().is_none());
 }
 
+/// RFC 5040 §5.4: a Terminate is the last message of its stream.
+#[test]
+fn nothing_leaves_behind_a_terminate() {
+    let mut world = world();
+    world.read(1, 4).unwrap();
+    assert!(world.bridge.next_request().is_some());
+    world.complete(Status::Success).unwrap();
+    world.bridge.completed(&completion(0, Status::Success, Completed::Receive, 8)).unwrap();
+    let stop = world.send(Opcode::Send, &[0; MAX_MESSAGE + 1]).unwrap_err();
+    world.terminate(&stop);
+    assert!(!world.bridge.has_more());
+    assert_eq!(world.left(), []);
+}
+
 #[test]
 fn reads_wait_for_places_and_come_to_all_of_their_octets() {
     let mut world = world();
@@ -223,7 +237,8 @@ fn no_fpdu_reaches_over_the_end_of_a_tcp_segment() {
             assert_eq!(at / EMSS, (at + len - 1) / EMSS, "an FPDU of {len} octets at {at}");
             at += len;
         }
-        assert!(ends || !world.bridge.has_more(), "the next train would begin within a segment");
+        assert!(ends || train.len() < EMSS, "the next train would begin within a segment");
+        assert!(ends || !world.bridge.has_more());
         events += world.events(train).len();
     }
     assert_eq!(events, 3 + 2 * 6);
