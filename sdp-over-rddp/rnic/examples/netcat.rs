@@ -1,11 +1,13 @@
-//! A netcat over SDP, on any device: what standard input has goes to the peer, and what the peer
-//! sends goes to standard output.
+//! A netcat over SDP, on any device: sends standard input to the peer, and prints what the peer
+//! sends.
 //!
+//!     cargo build --release -p rddp-sdp-rnic --example netcat
 //!     netcat listen 192.0.2.1:7471 [--device siw0] [--by copy|read|write] <file >other
 //!     netcat connect 192.0.2.1:7471 [--device siw0] [--by copy|read|write] <file >other
 //!
-//! `--by` says how octets travel that this end sends or receives: copied at both ends, by RDMA
-//! Reads of what is advertised to be sent, or by RDMA Writes into what is advertised to be filled.
+//! It is `target/release/examples/netcat`. `--by` says how octets travel that this end sends or
+//! receives: copied at both ends; by RDMA Reads out of memory that the sender advertises (the
+//! default); or by RDMA Writes into memory that the receiver advertises.
 
 use std::error::Error;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! The Sockets Direct Protocol over an RDMA device: the software RNIC.
+//! The Sockets Direct Protocol over an RDMA device: the software RNIC, or one of the host.
 //!
 //! [`Endpoint`] is the [`Transport`](rddp_sdp::transport::Transport) of `rddp-sdp` over a
 //! [`QueuePair`](rddp_rnic::QueuePair). [`Registry`] makes registrations of the program's

@@ -92,7 +92,7 @@ impl SdpDevice {
     /// Connects to a listener of SDP.
     ///
     /// # Errors
-    /// Nobody listens there, or not for SDP, or it is no iWARP port.
+    /// Nobody listens there, or not for SDP, or the device cannot connect or register its buffers.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<SdpStream> {
         let mut endpoint = self.endpoint()?;
         // The port is not known before TCP connects; the peer sees it there.
