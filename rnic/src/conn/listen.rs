@@ -43,8 +43,9 @@ const REST: Duration = Duration::from_millis(50);
 /// The reason why another request may not wait.
 const TOO_MANY: &str = "too many wait for an answer (RnicConfig::max_waiting)";
 
-/// A listener for iWARP peers, made by [`Rnic::listen`](crate::Rnic::listen). Its descriptor is
-/// readable while there is a [`ConnectRequest`] to take. Dropping it closes the connections whose
+/// A listener for peers, made by [`Rnic::listen`](crate::Rnic::listen). Its descriptor is readable
+/// while there is a [`ConnectRequest`] to take, and for good once a failure has ended the
+/// listening, of which [`accept`](Self::accept) tells. Dropping it closes the connections whose
 /// requests were not taken.
 ///
 /// ```
@@ -150,6 +151,9 @@ impl Listener {
 
     /// Takes the oldest request. Sleeps until there is one, for at most `timeout` (`None`: no
     /// limit).
+    ///
+    /// # Errors
+    /// The listening has ended, as when the device of the host was removed.
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<ConnectRequest>> {
         let listener = self.0.here()?;
         let deadline = Deadline::after_any(timeout);

@@ -96,7 +96,8 @@ impl ConnectRequest {
     }
 
     /// Accepts: connects `qp`, which must be idle, with the listener's settings and this private
-    /// data. Requests that `qp` posts are sent once the peer's first FPDU has come
+    /// data. Requests that `qp` posts are sent once the peer's first FPDU has come, or, by a device
+    /// of the host, once that says that the peer has taken up the connection
     /// ([`Established`](crate::AsyncEventKind::Established)). Returns what MPA has agreed on, and
     /// `None` where the wire is another.
     pub fn accept(self, qp: &QueuePair, data: &[u8]) -> Result<Option<Negotiated>, ConnectError> {

@@ -123,8 +123,9 @@ impl Endpoint {
         })
     }
 
-    /// Lowers the rights of peers to those of the offer, before any key leaves: the connection
-    /// manager grants all. On InfiniBand, sets how long peers wait for a receive.
+    /// Lowers the rights of peers from all, which the connection manager grants, to those of the
+    /// offer. Keys in private data leave before that: see [`Offer::inbound`]. On InfiniBand, sets
+    /// how long peers wait for a receive.
     fn confine(&self) -> Result<(), DeviceError> {
         let Some(pair) = self.link.id.pair() else { return Ok(()) };
         let mut mask = 0;

@@ -12,8 +12,8 @@ use crate::queues::context::Context;
 use crate::queues::rq::Outcome;
 use crate::wire::{Pulled, Watch, WireEvent};
 
-/// Looks of a program that polls, of which one asks whether the descriptor has something to tell:
-/// what it told last still stands there, and wakes who goes to sleep.
+/// A program that polls has the descriptor looked at in one of so many polls that find nothing:
+/// that is a system call. An event waits there until then, and wakes a program that goes to sleep.
 const VAIN: u32 = 64;
 
 /// Batches of completions, or looks at the descriptor, of one turn.

@@ -63,8 +63,8 @@ pub(crate) struct Device {
     asks: Option<(Duration, Instant)>,
 }
 
-/// Time between the first request that is flushed and the news of the connection's end. A device
-/// whose peer is refused by it tells nothing more.
+/// Time between the first request that is flushed and the event that says how the connection ended.
+/// A device that has refused a request of the peer reports no such event.
 const NEWS: Duration = Duration::from_millis(500);
 
 impl Device {

@@ -13,7 +13,8 @@ use rddp_sdp::socket::Ready;
 use rddp_sdp_rnic::Watcher;
 use rddp_stream::Errno;
 
-/// Tokens that tell edges, of those that wait at a time.
+/// The most tokens that wait at a time. Each beyond the first is an edge for a program that waits
+/// by `EPOLLET`.
 const MOST: usize = 8;
 
 /// The library's end of a pair, and what the program's shows.

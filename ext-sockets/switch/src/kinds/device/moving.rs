@@ -1,8 +1,8 @@
 //! Calls that move octets.
 //!
-//! Octets go through memory of this library: the program's may not be mapped, which a device does
-//! not bear. No call sleeps in the stream; it sleeps on the
-//! program's descriptor, as the program itself would.
+//! Octets go through memory of this library: the program's may not be mapped, and that of the
+//! stream's slices has to be. No call sleeps in the stream; it sleeps on the program's descriptor,
+//! as the program itself would.
 
 use std::ffi::{c_int, c_short};
 use std::io::{self, IoSlice, IoSliceMut};
