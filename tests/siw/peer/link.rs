@@ -13,7 +13,8 @@ use rddp_rnic::{
 use crate::Outcome;
 use crate::fault::TRUNCATED;
 use crate::options::{End, Item, Options};
-use crate::pattern::{FILL, PRIVATE, pattern};
+use crate::pattern::{FILL, FILL_WORD, PRIVATE, pattern};
+use crate::transfer::immediate;
 
 pub const MESSAGE: usize = 16;
 pub const MARGIN: usize = 61;
@@ -63,9 +64,11 @@ impl<'a> Link<'a> {
         let pd = rnic.alloc_pd();
         // Only software has it.
         let lacking = if is_device(rnic) { Access::REMOTE_INVALIDATE } else { Access::empty() };
-        let rights = rights - lacking;
+        let is_atomic = options.ops.iter().any(|item| item.is_atomic());
+        let more = if is_atomic { Access::REMOTE_ATOMIC } else { Access::empty() };
+        let rights = (rights - lacking) | more;
         let (items, receives) =
-            (options.items(), ADVERTS + options.sends_of(options.role.other()) + LAST_RECEIVES);
+            (options.items(), ADVERTS + options.received_of(options.role.other()) + LAST_RECEIVES);
         let cq = rnic.create_cq(items + receives + 64)?;
         let config = QpConfig { max_send: items + 64, max_recv: receives, ..QpConfig::new(&cq) };
         let qp = pd.create_qp(&config)?;
@@ -123,7 +126,7 @@ impl<'a> Link<'a> {
             self.qp.post_recv(RecvWr::one(0, self.messages.sge(advert * MESSAGE..(advert + 1) * MESSAGE)))?;
         }
         if options.does(options.role.other()) {
-            for k in (0..options.items()).filter(|&k| options.item(k).is_send()) {
+            for k in (0..options.items()).filter(|&k| options.item(k).is_received()) {
                 let at = MARGIN + k * options.size;
                 self.qp.post_recv(RecvWr::one(0, self.inbox.sge(at..at + options.size)))?;
             }
@@ -349,12 +352,18 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Takes the next completion of the send queue.
-    pub fn next_sent(&mut self) -> Outcome<Completion> {
-        let deadline = Instant::now() + self.options.timeout;
+    /// Waits for a completion of the send queue.
+    pub fn sent_within(&mut self, patience: Duration) -> Outcome<bool> {
+        let deadline = Instant::now() + patience;
         while self.sent.is_empty() && Instant::now() < deadline {
             self.sort(deadline)?;
         }
+        Ok(!self.sent.is_empty())
+    }
+
+    /// Takes the next completion of the send queue.
+    pub fn next_sent(&mut self) -> Outcome<Completion> {
+        self.sent_within(self.options.timeout)?;
         Ok(self.sent.pop_front().ok_or("no request completes")?)
     }
 
@@ -388,9 +397,11 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Checks that a Send's completion shows the Send's length and flags.
-    pub fn check_flags(&self, item: Item, completion: &Completion) -> Outcome<()> {
-        let Item::Send { solicited, invalidate } = item else { return Ok(()) };
+    /// Checks that a receive's completion shows its item's length, flags and Immediate Data.
+    pub fn check_flags(&self, k: usize, completion: &Completion) -> Outcome<()> {
+        let Item::Send { solicited, invalidate } = self.options.item(k) else {
+            return self.expect(completion.immediate == Some(immediate(k)), "the Immediate Data");
+        };
         self.expect(completion.byte_len as usize == self.options.size, "length of a Send")?;
         if self.is_device() {
             return Ok(()); // of the rest, devices tell nothing
@@ -401,6 +412,10 @@ impl<'a> Link<'a> {
 
     // The end
 
+    pub fn has_ended(&self) -> bool {
+        matches!(self.qp.state(), QpState::Idle | QpState::Error)
+    }
+
     /// Waits until the connection is over; returns the events that reported it.
     pub fn wait_for_end(&self) -> Outcome<Vec<AsyncEventKind>> {
         let deadline = Instant::now() + self.options.timeout;
@@ -409,7 +424,7 @@ impl<'a> Link<'a> {
             while let Some(event) = self.rnic.wait_async_event(Some(Duration::from_millis(5)))? {
                 events.push(event.kind);
             }
-            if matches!(self.qp.state(), QpState::Idle | QpState::Error) {
+            if self.has_ended() {
                 self.say(&format!("the connection has ended: {events:?}"));
                 return Ok(events);
             }
@@ -439,10 +454,15 @@ impl<'a> Link<'a> {
     pub fn check_slots(&self, region: &MemoryRegion, done: bool, reads: bool, name: &str) -> Outcome<()> {
         let options = self.options;
         for k in 0..options.items() {
-            let written = done && (options.item(k) == Item::Read) == reads;
-            let wanted = match written {
-                true => self.pattern_of(options.role.other(), k as u64, options.size),
-                false => vec![FILL; options.size],
+            let item = options.item(k);
+            let wanted = match item {
+                // What was there before the addition, and before it is taken back.
+                Item::CmpSwap if done && reads => (FILL_WORD + 1).to_ne_bytes().to_vec(),
+                Item::Read if done && reads => self.pattern_of(options.role.other(), k as u64, options.size),
+                _ if done && !reads && item.is_placed() => {
+                    self.pattern_of(options.role.other(), k as u64, options.size)
+                }
+                _ => vec![FILL; options.size],
             };
             if region.read(MARGIN + k * options.size, options.size)? != wanted {
                 return Err(format!("the {name}'s slot {k} is not as it has to be").into());

@@ -3,6 +3,7 @@
 
 mod fault;
 mod link;
+mod lost;
 mod options;
 mod pattern;
 mod transfer;
@@ -112,7 +113,11 @@ fn play(link: &mut Link<'_>, listener: Option<&Listener>) -> Outcome<()> {
                 None => link.connect()??,
             }
             link.exchange_adverts()?;
-            if scenario == "fault" { fault::run(link) } else { transfer::run(link) }
+            match scenario {
+                "fault" => fault::run(link),
+                "lost" => lost::run(link),
+                _ => transfer::run(link),
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rddp_rnic::{ConnectOptions, PortMapper, Revision, RtrSet};
+use rddp_rnic::{ConnectOptions, Keepalive, PortMapper, Revision, RtrSet};
 
 /// One of the two ends; as a number, it is in the data's pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +28,25 @@ pub enum Item {
     Send { solicited: bool, invalidate: bool },
     Write,
     Read,
+    Immediate,
+    WriteImmediate,
+    FetchAdd,
+    CmpSwap,
 }
 
 impl Item {
-    pub fn is_send(self) -> bool {
-        matches!(self, Item::Send { .. })
+    /// Returns whether it completes a receive of the peer's.
+    pub fn is_received(self) -> bool {
+        matches!(self, Item::Send { .. } | Item::Immediate | Item::WriteImmediate)
+    }
+
+    /// Returns whether it changes the peer's inbox.
+    pub fn is_placed(self) -> bool {
+        matches!(self, Item::Send { .. } | Item::Write | Item::WriteImmediate)
+    }
+
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Item::FetchAdd | Item::CmpSwap)
     }
 }
 
@@ -48,6 +62,8 @@ pub struct Options {
     pub reads: u16,
     pub revision: Revision,
     pub timeout: Duration,
+    /// Time for which a silent peer is not asked whether it is there.
+    pub idle: Duration,
     pub crc: bool,
     pub markers: bool,
     pub peer_to_peer: bool,
@@ -105,6 +121,10 @@ fn item(value: &str) -> Option<Item> {
         ("send-se-inv", send(true, true)),
         ("write", Item::Write),
         ("read", Item::Read),
+        ("imm", Item::Immediate),
+        ("write-imm", Item::WriteImmediate),
+        ("fetch-add", Item::FetchAdd),
+        ("cmp-swap", Item::CmpSwap),
     ];
     one_of(value, &names)
 }
@@ -126,7 +146,7 @@ impl Options {
         let address: IpAddr = next("ADDRESS")?.parse().map_err(|error| format!("ADDRESS: {error}"))?;
         let port: u16 = next("PORT")?.parse().map_err(|error| format!("PORT: {error}"))?;
         let scenario = next("SCENARIO")?;
-        if !["transfer", "reject", "refused", "fault"].contains(&scenario.as_str()) {
+        if !["transfer", "reject", "refused", "fault", "lost"].contains(&scenario.as_str()) {
             return Err(format!("no scenario {scenario}"));
         }
         let mut keys = HashMap::new();
@@ -152,6 +172,7 @@ impl Options {
                 one_of(value, &[("1", Revision::One), ("2", Revision::Two)])
             })?,
             timeout: Duration::from_secs(keys.number("timeout", 20)?),
+            idle: Duration::from_secs(keys.number("idle", 60)?),
             crc: keys.switch("crc", true)?,
             markers: keys.switch("markers", false)?,
             peer_to_peer: keys.switch("p2p", true)?,
@@ -195,12 +216,12 @@ impl Options {
         self.by.contains(&end)
     }
 
-    /// Returns the number of Sends among the items of `end`.
-    pub fn sends_of(&self, end: End) -> usize {
+    /// Returns the number of items of `end` that complete a receive.
+    pub fn received_of(&self, end: End) -> usize {
         if !self.does(end) {
             return 0;
         }
-        (0..self.items()).filter(|&k| self.item(k).is_send()).count()
+        (0..self.items()).filter(|&k| self.item(k).is_received()).count()
     }
 
     /// Octets of private data in Request and Reply of this connection.
@@ -222,6 +243,7 @@ impl Options {
             // A passive end registers its memory between Request and Reply.
             timeout: self.timeout / 4,
             port_mapper: self.port_mapper,
+            keepalive: Some(Keepalive { idle: self.idle, interval: self.idle / 6, probes: 6 }),
             large_fpdus: self.large.is_some(),
             ..Default::default()
         }

@@ -5,6 +5,9 @@ use crate::options::End;
 /// The octet in memory that nobody has written.
 pub const FILL: u8 = 0xa5;
 
+/// A word of them.
+pub const FILL_WORD: u64 = u64::from_ne_bytes([FILL; 8]);
+
 /// The number of the item that stands for private data.
 pub const PRIVATE: u64 = 0x3fff_ffff;
 

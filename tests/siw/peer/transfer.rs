@@ -9,6 +9,7 @@ use rddp_rnic::{Remote, SendWr, Status};
 use crate::Outcome;
 use crate::link::{Advert, Link, MARGIN};
 use crate::options::Item;
+use crate::pattern::FILL_WORD;
 
 pub fn run(link: &mut Link<'_>) -> Outcome<()> {
     let options = link.options;
@@ -19,9 +20,9 @@ pub fn run(link: &mut Link<'_>) -> Outcome<()> {
         link.send_message("DONE", items)?;
     }
     if peer_does {
-        for k in (0..options.items()).filter(|&k| options.item(k).is_send()) {
+        for k in (0..options.items()).filter(|&k| options.item(k).is_received()) {
             let completion = link.expect_received(Status::Success)?;
-            link.check_flags(options.item(k), &completion)?;
+            link.check_flags(k, &completion)?;
         }
     }
     link.expect_message(0, "DONE", if peer_does { items } else { 0 })?;
@@ -66,8 +67,14 @@ pub fn request(link: &Link<'_>, k: usize) -> Outcome<SendWr> {
     let at = |advert: Option<Advert>| {
         advert.map(|advert| Remote { stag: advert.stag, to: advert.to + from as u64 }).ok_or("no advert")
     };
+    let word =
+        || link.peer_token.map(|advert| Remote { stag: advert.stag, to: advert.to }).ok_or("no advert");
     let source = link.source.sge(slot.clone());
     Ok(match link.options.item(k) {
+        Item::Immediate => SendWr::immediate(k as u64, immediate(k)),
+        Item::WriteImmediate => SendWr::write_immediate(k as u64, source, at(link.peer_inbox)?, immediate(k)),
+        Item::FetchAdd => SendWr::fetch_add(k as u64, link.sink.sge(slot), word()?, 1),
+        Item::CmpSwap => SendWr::cmp_swap(k as u64, link.sink.sge(slot), word()?, FILL_WORD + 1, FILL_WORD),
         Item::Write => SendWr::write(k as u64, source, at(link.peer_inbox)?),
         Item::Read => SendWr::read(k as u64, link.sink.sge(slot), at(link.peer_source)?),
         Item::Send { solicited, invalidate } => {
@@ -81,4 +88,9 @@ pub fn request(link: &Link<'_>, k: usize) -> Outcome<SendWr> {
             if solicited { wr.solicited() } else { wr }
         }
     })
+}
+
+/// Returns the Immediate Data of an item: its number, in the four octets that every device has.
+pub fn immediate(k: usize) -> [u8; 8] {
+    ((k as u64) << 32).to_be_bytes()
 }
