@@ -15,14 +15,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rddp_rnic::{Rnic, RnicConfig};
-use rddp_sdp::socket::Config;
+use rddp_sdp::socket::{Config, Times};
 use rddp_sdp_rnic::{Octets, Scheme, SdpDevice, SdpStream};
 
 /// Octets of a call.
 const CHUNK: usize = 1 << 20;
 
-/// Time for the peer to take the last octets and to close.
-const LINGER: Duration = Duration::from_secs(30);
+/// Time for the peer to answer, to take what it is told of, and to close.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -37,7 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("no such option: {other:?}").into()),
         }
     }
-    let device = SdpDevice::on(Rnic::with_config(&settings)?, config, Scheme::PerCall)?;
+    let mut device = SdpDevice::on(Rnic::with_config(&settings)?, config, Scheme::PerCall)?;
+    device.options.timeout = PATIENCE;
     let addr: SocketAddr = addr.parse()?;
     let stream = match role.as_str() {
         "listen" => {
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         _ => device.connect(addr)?,
     };
-    stream.set_linger(Some(LINGER));
+    stream.set_linger(Some(PATIENCE));
     let (sent, received) = std::thread::scope(|scope| {
         let sending = scope.spawn(|| send(&stream));
         let received = receive(&stream);
@@ -74,21 +75,20 @@ fn way(name: &str) -> Result<Config, String> {
         pipelined: writes,
         // Several to a call: the sender changes to the mode in which receives have adverts.
         longest_advert: CHUNK as u32 / 4,
+        times: Times { read_ahead: PATIENCE, ..Times::default() },
         ..Config::default()
     })
 }
 
 fn send(mut stream: &SdpStream) -> io::Result<u64> {
-    let (mut octets, mut sum) = (vec![0; CHUNK], 0);
-    loop {
-        let count = io::stdin().lock().read(&mut octets)?;
-        if count == 0 {
-            stream.shutdown_send();
-            return Ok(sum);
-        }
-        stream.write_all(&octets[..count])?;
-        sum += count as u64;
+    let (mut octets, mut sum) = (Vec::with_capacity(CHUNK), 0);
+    while io::stdin().lock().take(CHUNK as u64).read_to_end(&mut octets)? > 0 {
+        stream.write_all(&octets)?;
+        sum += octets.len() as u64;
+        octets.clear();
     }
+    stream.shutdown_send();
+    Ok(sum)
 }
 
 fn receive(mut stream: &SdpStream) -> io::Result<u64> {
