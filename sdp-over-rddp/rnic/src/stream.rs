@@ -480,7 +480,9 @@ fn refused(error: &ConnectError) -> io::Error {
     let kind = match error {
         ConnectError::Tcp(error) | ConnectError::Unreached(ConnectFailed::Failed(error)) => error.kind(),
         ConnectError::Unreached(ConnectFailed::NoRoute { .. }) => io::ErrorKind::NetworkUnreachable,
-        ConnectError::Unreached(ConnectFailed::Unreachable { .. }) => io::ErrorKind::TimedOut,
+        ConnectError::TimedOut(_) | ConnectError::Unreached(ConnectFailed::Unreachable { .. }) => {
+            io::ErrorKind::TimedOut
+        }
         ConnectError::Device(_) => io::ErrorKind::Other,
         _ => io::ErrorKind::ConnectionRefused,
     };

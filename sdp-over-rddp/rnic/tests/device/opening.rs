@@ -75,6 +75,19 @@ fn nobody_listening_is_a_refusal() {
     }
 }
 
+/// The connecting of siw goes on in its own thread, whatever this end has given up.
+#[test]
+fn a_silent_host_is_a_time_out() {
+    for kind in KINDS {
+        let host = host("silent", kind, 0);
+        let mut sockets = host.sockets(Config::default());
+        sockets.options.timeout = Duration::from_millis(50);
+        let late = sockets.connect(host.address(200, 7)).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut, "{kind:?}: {late}");
+        host.end_silence();
+    }
+}
+
 #[test]
 fn a_request_without_a_hello_is_rejected_and_the_next_one_is_not() {
     for kind in KINDS {

@@ -66,6 +66,10 @@ impl Host {
         (fake().cut)(self.number);
     }
 
+    pub(super) fn end_silence(&self) {
+        (fake().end_silence)();
+    }
+
     pub(super) fn remove(&self) {
         (fake().remove)(self.number);
     }
