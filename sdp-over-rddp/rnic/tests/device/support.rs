@@ -58,7 +58,11 @@ impl Host {
         let addr = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
             let accepting = scope.spawn(|| listener.accept().unwrap());
-            (sockets.connect(addr).unwrap(), accepting.join().unwrap())
+            let connected = sockets.connect(addr);
+            if connected.is_err() {
+                listener.stop();
+            }
+            (connected.unwrap(), accepting.join().unwrap())
         })
     }
 
