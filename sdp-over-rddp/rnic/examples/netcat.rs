@@ -75,7 +75,7 @@ fn way(name: &str) -> Result<Config, String> {
         pipelined: writes,
         // Several to a call: the sender changes to the mode in which receives have adverts.
         longest_advert: CHUNK as u32 / 4,
-        times: Times { read_ahead: PATIENCE, ..Times::default() },
+        times: Times { read_ahead: PATIENCE, advert: PATIENCE, ..Times::default() },
         ..Config::default()
     })
 }
