@@ -33,6 +33,10 @@ pub(crate) mod quirk {
     pub(crate) const PORT_TAKEN: u32 = 256;
     #[allow(dead_code, reason = "the tests of the gateway use it")]
     pub(crate) const SLOW_LOOKS: u32 = 512;
+    #[allow(dead_code, reason = "the tests of verbs-device use it")]
+    pub(crate) const SIGNAL: u32 = 1024;
+    #[allow(dead_code, reason = "the tests of verbs-device use it")]
+    pub(crate) const NO_QUEUES: u32 = 2048;
 }
 
 /// The fake library, and the functions by which a test directs it.
@@ -45,6 +49,10 @@ pub(crate) struct Fake {
     pub(crate) end_silence: extern "C" fn(),
     pub(crate) objects: extern "C" fn(c_int) -> c_int,
     pub(crate) receives: extern "C" fn(c_int) -> c_int,
+    #[allow(dead_code, reason = "the tests of verbs-device use it")]
+    pub(crate) lists: extern "C" fn() -> c_int,
+    #[allow(dead_code, reason = "the tests of rnic use it")]
+    pub(crate) looks: extern "C" fn(c_int) -> c_int,
     pub(crate) bare: extern "C" fn(c_int, u32) -> *const c_void,
     pub(crate) bare_send: extern "C" fn(*const c_void) -> c_int,
     pub(crate) bare_receive: extern "C" fn(*const c_void) -> c_int,
@@ -80,6 +88,8 @@ pub(crate) fn fake() -> &'static Fake {
                 end_silence: std::mem::transmute(find(c"fake_end_silence")),
                 objects: std::mem::transmute(find(c"fake_objects")),
                 receives: std::mem::transmute(find(c"fake_receives")),
+                lists: std::mem::transmute(find(c"fake_lists")),
+                looks: std::mem::transmute(find(c"fake_looks")),
                 bare: std::mem::transmute(find(c"fake_bare")),
                 bare_send: std::mem::transmute(find(c"fake_bare_send")),
                 bare_receive: std::mem::transmute(find(c"fake_bare_receive")),

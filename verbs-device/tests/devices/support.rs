@@ -15,14 +15,13 @@ use rddp_verbs_device::{
 #[path = "fake.rs"]
 mod fake;
 
-use fake::fake;
-pub(crate) use fake::{Kind, quirk};
+pub(crate) use fake::{Kind, fake, quirk};
 
 /// Variable that names a device of this host, for the tests that [`hosts`] serves.
 const REAL: &str = "RDDP_TEST_DEVICE";
 
 /// Time after which a wait is over, and the test has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A device that a test has.
 pub(crate) struct Host {

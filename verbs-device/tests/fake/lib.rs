@@ -53,6 +53,10 @@ pub mod quirk {
     pub const PORT_TAKEN: u32 = 256;
     /// A look for completions takes its time, as on a processor that is slow.
     pub const SLOW_LOOKS: u32 = 512;
+    /// A signal comes while an address is looked up.
+    pub const SIGNAL: u32 = 1024;
+    /// Completion queues are more than the process may have of memory.
+    pub const NO_QUEUES: u32 = 2048;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.
@@ -97,6 +101,18 @@ pub extern "C" fn fake_end_silence() {
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_receives(device: c_int) -> c_int {
     world().receives_of(device as usize) as c_int
+}
+
+/// Returns how many lists of devices have not been freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_lists() -> c_int {
+    world().lists as c_int
+}
+
+/// Returns how often programs have looked for completions of a device.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_looks(device: c_int) -> c_int {
+    world().devices[device as usize].looks as c_int
 }
 
 /// Returns how many objects are left: ids, queue pairs, completion queues, channels and regions.

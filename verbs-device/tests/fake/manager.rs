@@ -277,8 +277,26 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
         set_address(&raw mut (*id).route.src_addr, from);
         set_address(&raw mut (*id).route.dst_addr, to);
     }
-    world.tell_of(id.addr(), cm::ADDR_RESOLVED, 0);
+    if world.devices[device].has(quirk::SIGNAL) {
+        resolve_behind_signal(id.addr());
+    } else {
+        world.tell_of(id.addr(), cm::ADDR_RESOLVED, 0);
+    }
     0
+}
+
+/// Sends a signal to the thread that waits for an address, and then the answer.
+fn resolve_behind_signal(id: usize) {
+    // SAFETY: this thread's own name.
+    let waits = unsafe { libc::pthread_self() };
+    std::thread::spawn(move || {
+        let pause = Duration::from_millis(20);
+        std::thread::sleep(pause);
+        // SAFETY: the thread waits for the answer.
+        unsafe { libc::pthread_kill(waits, libc::SIGUSR1) };
+        std::thread::sleep(pause);
+        world().tell_of(id, cm::ADDR_RESOLVED, 0);
+    });
 }
 
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rddp_verbs_layout::{Plain, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
 use crate::quirk;
-use crate::world::{World, blocked, fail, world};
+use crate::world::{World, blocked, fail, null, world};
 
 /// Events behind a descriptor.
 pub(crate) struct Events<T> {
@@ -125,6 +125,11 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     let queue: *mut ibv_cq = Box::into_raw(Box::new(c)).cast();
     let mut world = world();
     let device = world.device_of(context.addr());
+    if world.devices[device].has(quirk::NO_QUEUES) {
+        // SAFETY: made above.
+        drop(unsafe { Box::from_raw(queue.cast::<ibv_cq_ex>()) });
+        return null(libc::ENOMEM);
+    }
     let (ready, late) = Default::default();
     let made = Queue { device, channel: channel.addr(), ready, late, armed: false, unacknowledged: 0 };
     world.queues.insert(queue.addr(), made);
@@ -197,6 +202,8 @@ pub(crate) unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, max: c_int, to: *mut
     if world.queues.get(&queue.addr()).is_some_and(|queue| queue.ready.is_empty()) {
         world.respond(queue.addr());
     }
+    let Some(device) = world.queues.get(&queue.addr()).map(|queue| queue.device) else { return -1 };
+    world.devices[device].looks += 1;
     let Some(found) = world.queues.get_mut(&queue.addr()) else { return -1 };
     let count = found.ready.len().min(max as usize);
     let entries: Vec<Entry> = found.ready.drain(..count).collect();

@@ -25,7 +25,21 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
     list.push(std::ptr::null_mut());
     // SAFETY: the caller has room for the count.
     unsafe { count.write(list.len() as c_int - 1) };
-    Box::leak(list.into_boxed_slice()).as_mut_ptr()
+    let list = Box::leak(list.into_boxed_slice()).as_mut_ptr();
+    world.lists += 1;
+    list
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    world().lists -= 1;
+    let mut len = 1;
+    // SAFETY: a list of ours, with NULL at its end.
+    while unsafe { !(*list.add(len - 1)).is_null() } {
+        len += 1;
+    }
+    // SAFETY: made by `rdma_get_devices`, with that length.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, len)) });
 }
 
 #[unsafe(no_mangle)]

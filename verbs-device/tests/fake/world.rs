@@ -28,6 +28,8 @@ pub(crate) struct Device {
     pub(crate) is_cut: bool,
     pub(crate) port_taken: bool,
     pub(crate) events: Events<u32>,
+    /// Looks for completions.
+    pub(crate) looks: u32,
     /// Address of an `ibv_context`.
     pub(crate) context: usize,
 }
@@ -54,7 +56,7 @@ impl Device {
         });
         let context = Box::into_raw(context).expose_provenance();
         let port_taken = quirks & quirk::PORT_TAKEN != 0;
-        Device { kind, quirks, is_cut: false, port_taken, events, context }
+        Device { kind, quirks, is_cut: false, port_taken, events, looks: 0, context }
     }
 
     pub(crate) fn has(&self, quirk: u32) -> bool {
@@ -147,6 +149,8 @@ pub(crate) struct World {
     pub(crate) cm_channels: HashMap<usize, Events<CmEvent>>,
     pub(crate) ids: HashMap<usize, Id>,
     pub(crate) listeners: HashMap<(usize, u16), usize>,
+    /// Lists of devices that a program has.
+    pub(crate) lists: u32,
     /// Private data of events that a program has.
     pub(crate) taken: HashMap<usize, (usize, Vec<u8>)>,
     last: u32,
