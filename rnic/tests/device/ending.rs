@@ -153,6 +153,22 @@ fn the_end_of_the_program_does_not_wait_for_ever() {
     assert!(matches!(event(&mut peer), Event::Disconnected));
 }
 
+/// The message waits for a receive, and the peer leaves: its end is a reason to stop, and none to
+/// look again and again.
+#[test]
+fn a_peer_that_leaves_ends_the_wait_for_the_last_requests() {
+    let host = host("drop_left", Kind::Rxe, 0);
+    let (end, mut peer) = host.pair();
+    end.qp.post_send(&SendWr::send_inline(1, b"x").unsignaled()).unwrap();
+    let before = host.looks();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(end));
+        host.until(|| host.looks() > before);
+        peer.close();
+    });
+    assert!(host.looks() - before < 1000, "{} looks", host.looks() - before);
+}
+
 /// Neither a thread that waits for the same completion queue nor the background thread does.
 #[test]
 fn nobody_else_waits_for_the_last_requests_of_a_dropped_queue_pair() {

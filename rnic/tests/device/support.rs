@@ -73,6 +73,11 @@ impl Host {
         (fake().receives)(self.number)
     }
 
+    /// Returns how often anyone has looked for completions of the device.
+    pub(super) fn looks(&self) -> c_int {
+        (fake().looks)(self.number)
+    }
+
     /// Waits until something is so.
     pub(super) fn until(&self, is_so: impl Fn() -> bool) {
         let since = Instant::now();

@@ -155,21 +155,22 @@ impl Device {
         self.endpoint.poll(&mut self.taken).map_err(|error| broken(&error))
     }
 
-    /// Waits until the device has carried out its requests, for two seconds at most: a device ends
-    /// them with the connection, and the program may end their memory next. Requests that it has
-    /// not been given are not sent, as those that TCP has not begun to take.
+    /// Waits until the device has carried out its requests or the peer has ended the connection,
+    /// for two seconds at most: a device ends them with the connection, and the program may end
+    /// their memory next. Requests that it has not been given are not sent, as those that TCP has
+    /// not begun to take.
     ///
     /// The thread that drops the queue pair waits here with its lock, and none beside it: by then,
     /// the background thread and the completion queues have forgotten the queue pair.
     #[inline(never)]
     pub(super) fn linger(mut self) {
         self.endpoint.close();
-        while let Some(until) = self.endpoint.deadline() {
-            let polled = self.endpoint.poll(&mut self.taken).and_then(|()| self.endpoint.arm());
+        while self.endpoint.deadline().is_some() {
+            // An event that is not taken keeps the descriptor readable.
+            let taken = self.endpoint.poll(&mut self.taken).and_then(|()| self.endpoint.event());
+            let armed = taken.and_then(|_| self.endpoint.arm());
+            let Some(until) = self.endpoint.deadline().filter(|_| armed.is_ok()) else { return };
             let left = until.saturating_duration_since(Instant::now());
-            if polled.is_err() {
-                return;
-            }
             let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
             let _ = poll(&mut [PollFd::new(self.endpoint.as_fd(), PollFlags::POLLIN)], time);
         }
