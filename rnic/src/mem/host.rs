@@ -68,13 +68,15 @@ impl HostDevice {
         &self.device
     }
 
-    /// Refuses options of TCP and MPA, which devices do not have.
+    /// Refuses options of TCP and MPA, which devices do not have, and probes without a pause, which
+    /// TCP refuses, too.
     pub(crate) fn check_options(&self, options: &ConnectOptions) -> Result<(), DeviceError> {
         for (is_asked, what) in [
             (options.markers, "markers"),
             (options.mss.is_some(), "a limit of TCP's segments"),
             (options.congestion.is_some(), "a choice of TCP's congestion control"),
             (options.large_fpdus, "FPDUs longer than TCP's segments"),
+            (options.keepalive.is_some_and(|it| it.idle.is_zero()), "a keepalive without a pause"),
         ] {
             if is_asked {
                 return Err(self.lacks(what));

@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use rddp_rnic::{
-    Access, ConnectError, ConnectOptions, Error, NamedBy, NoReceive, QpConfig, QpState, RecvWr, Rnic,
-    RnicConfig, SendWr, SrqConfig, Transport,
+    Access, ConnectError, ConnectOptions, Error, Keepalive, NamedBy, NoReceive, QpConfig, QpState, RecvWr,
+    Rnic, RnicConfig, SendWr, SrqConfig, Transport,
 };
 use rddp_verbs_device::{ConnectFailed, DeviceError, Event, Listener, Offer};
 
@@ -63,6 +63,8 @@ fn what_only_software_has_is_refused_by_name() {
     };
     let srq = end.pd.create_srq(SrqConfig::default());
     let markers = ConnectOptions { markers: true, ..ConnectOptions::default() };
+    let keepalive = Some(Keepalive { idle: Duration::ZERO, ..Keepalive::default() });
+    let restless = ConnectOptions { keepalive, ..ConnectOptions::default() };
     for refused in [
         of(&|config| config.transport = Transport::Tcp),
         of(&|config| config.transport = Transport::Acknowledged),
@@ -71,6 +73,7 @@ fn what_only_software_has_is_refused_by_name() {
         host.rnic.listen_by(Transport::Tcp, host.address(1, 0), &ConnectOptions::default()).unwrap_err(),
         host.rnic.listen_on(tcp_listener(), 1, &ConnectOptions::default()).unwrap_err(),
         host.rnic.listen(host.address(1, 0), &markers).unwrap_err(),
+        host.rnic.listen(host.address(1, 0), &restless).unwrap_err(),
         end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_INVALIDATE).unwrap_err(),
         end.pd.register_file(tempfile(), 0..1, Access::REMOTE_READ).unwrap_err(),
     ] {
@@ -82,6 +85,7 @@ fn what_only_software_has_is_refused_by_name() {
     for refused in [
         end.qp.begin(socket, &ConnectOptions::default(), true).unwrap_err(),
         end.qp.begin_to(host.address(1, 1), &markers).unwrap_err(),
+        end.qp.begin_to(host.address(1, 1), &restless).unwrap_err(),
     ] {
         assert!(matches!(refused, ConnectError::Device(DeviceError::Unsupported { .. })), "{refused}");
     }
