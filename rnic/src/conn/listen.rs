@@ -144,9 +144,16 @@ impl Listener {
         addr.ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
-    /// Takes the oldest request, if there is one. Never sleeps.
+    /// Takes the oldest request, if there is one. Never sleeps. Of a listening that has ended,
+    /// [`failure`](Self::failure) tells.
     pub fn try_accept(&self) -> Option<ConnectRequest> {
         self.0.here().ok()?.take()
+    }
+
+    /// Returns the failure that has ended the listening, if one has: no more requests come, and the
+    /// descriptor stays readable.
+    pub fn failure(&self) -> Option<io::Error> {
+        self.0.here().ok()?.failure.lock().clone().map(io::Error::other)
     }
 
     /// Takes the oldest request. Sleeps until there is one, for at most `timeout` (`None`: no
@@ -161,8 +168,8 @@ impl Listener {
             if let Some(request) = listener.take() {
                 return Ok(Some(request));
             }
-            if let Some(failure) = &*listener.failure.lock() {
-                return Err(io::Error::other(failure.clone()));
+            if let Some(failure) = self.failure() {
+                return Err(failure);
             }
             let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
@@ -351,16 +358,11 @@ impl ListenerInner {
             return self.push(socket, asked, counted);
         }
         let deadline = Deadline::after(self.options.timeout);
-        let admitted = socket.set_nonblocking(true).and_then(|()| no_delay(&socket)).and_then(|()| {
-            HalfOpen::await_request(
-                &self.device,
-                self.this.clone(),
-                (socket, peer),
-                opening,
-                counted,
-                deadline,
-            )
-        });
+        let (device, this) = (&self.device, self.this.clone());
+        let admitted = socket
+            .set_nonblocking(true)
+            .and_then(|()| no_delay(&socket))
+            .and_then(|()| HalfOpen::await_request(device, this, (socket, peer), opening, counted, deadline));
         if let Err(error) = admitted {
             tracing::warn!(?peer, %error, "connection refused");
         }

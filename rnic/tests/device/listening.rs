@@ -329,9 +329,12 @@ fn an_address_is_the_devices_and_free() {
 fn a_device_that_is_gone_ends_its_listeners_and_no_others() {
     for (gone, stays) in hosts("l_removed").zip(hosts("l_stays")) {
         let (listener, other) = (listen(&gone), listen(&stays));
+        assert!(listener.failure().is_none());
         gone.remove();
         let error = listener.accept(Some(PATIENCE)).unwrap_err();
         assert!(error.to_string().contains("was removed"), "{error}");
+        let told = listener.failure().expect("who takes requests without sleeping hears of it, too");
+        assert_eq!(told.to_string(), error.to_string());
         assert!(listener.accept(Some(PATIENCE)).is_err(), "for good");
         let (active, passive) = connect(&stays, &other);
         send(&active, &passive);
