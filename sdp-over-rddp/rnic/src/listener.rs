@@ -55,6 +55,13 @@ impl SdpListener {
         self.listener.local_addr()
     }
 
+    /// Returns the failure that has ended the listening for good, if one has: the device was
+    /// removed, say.
+    #[must_use]
+    pub fn failure(&self) -> Option<io::Error> {
+        self.listener.failure()
+    }
+
     /// Waits for a connection on which the peer has said its first word. Requests without a good
     /// Hello are rejected, and not seen.
     ///

@@ -44,6 +44,14 @@ struct Queue {
     streams: VecDeque<SdpStream>,
     longest: usize,
     is_stopped: bool,
+    /// The device takes no more connections.
+    is_over: bool,
+}
+
+impl Queue {
+    fn new(longest: usize) -> Self {
+        Queue { streams: VecDeque::new(), longest, is_stopped: false, is_over: false }
+    }
 }
 
 impl Device {
@@ -68,7 +76,7 @@ impl Device {
         let listening = Arc::new(Listening {
             listener: Mutex::new(Some(Arc::new(listener))),
             gauge: gauge.clone(),
-            queue: Mutex::new(Queue { streams: VecDeque::new(), longest, is_stopped: false }),
+            queue: Mutex::new(Queue::new(longest)),
             has_room: Condvar::new(),
             has_ended: Condvar::new(),
         });
@@ -96,7 +104,7 @@ impl Device {
         listening.gauge.enter();
         let stream = listening.take();
         listening.gauge.settle(self.fd);
-        Ok(stream)
+        stream
     }
 
     /// Makes a descriptor of an accepted connection.
@@ -132,12 +140,14 @@ impl Listening {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<SdpStream> {
+    /// Takes the oldest connection.
+    fn take(&self) -> Result<Option<SdpStream>, Errno> {
         let mut queue = self.queue();
         let stream = queue.streams.pop_front();
         self.show(&queue);
         self.has_room.notify_one();
-        stream
+        // As TCP answers at a socket that listens no more.
+        if stream.is_none() && queue.is_over { Err(Errno::INVALID) } else { Ok(stream) }
     }
 
     fn show(&self, queue: &Queue) {
@@ -176,10 +186,19 @@ impl Listening {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
                 Err(error) => {
                     switch::tell_failed(format_args!("accept: device {}: {error}", adapter::name()));
+                    if listener.failure().is_some() {
+                        return self.set_over();
+                    }
                     std::thread::sleep(REST);
                 }
             }
         }
+    }
+
+    /// Has the program hear that there will be no more connections than those that wait.
+    fn set_over(&self) {
+        self.queue().is_over = true;
+        self.gauge.show_over();
     }
 
     /// Ends the listening: whoever connects from now on is refused. Connections that nobody has
@@ -212,5 +231,28 @@ fn listen_errno(error: &io::Error) -> Errno {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(rddp_rnic::Error::Host { error, .. }) => errno_of(error),
         _ => errno_of(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_waits_hears_of_the_end_of_the_device() {
+        let (gauge, programs) = Gauge::new().unwrap();
+        let listening = Listening {
+            listener: Mutex::default(),
+            gauge: Arc::new(gauge),
+            queue: Mutex::new(Queue::new(1)),
+            has_room: Condvar::new(),
+            has_ended: Condvar::new(),
+        };
+        let shown = || real::events_now(programs, POLLIN) & POLLIN != 0;
+        assert!(listening.take().unwrap().is_none() && !shown());
+        listening.set_over();
+        assert!(shown());
+        assert_eq!(listening.take().unwrap_err(), Errno::INVALID);
+        assert!(shown(), "for good");
     }
 }
