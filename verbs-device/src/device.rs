@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, poll};
 use rddp_rdma::{Access, Atomics, Capabilities, Protocol};
@@ -269,7 +270,10 @@ fn first_event(id: &Id) -> Option<u32> {
         }
         let left = until.checked_duration_since(Instant::now())?;
         let mut fds = [PollFd::new(id.events.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, left.as_millis() as u16 + 1).ok()?;
+        match poll(&mut fds, left.as_millis() as u16 + 1) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
     }
 }
 

@@ -38,6 +38,16 @@ fn the_device_on_the_way_to_an_address_is_found() {
 }
 
 #[test]
+fn a_signal_does_not_end_the_search_for_a_device() {
+    let host = host("way_signal", Kind::Rxe, quirk::SIGNAL);
+    extern "C" fn ignore(_: libc::c_int) {}
+    // SAFETY: the handler does nothing; no other test uses the signal.
+    unsafe { libc::signal(libc::SIGUSR1, ignore as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    let found = Device::towards_in(host.device.library(), host.address(7, 80));
+    assert_eq!(found.as_deref(), Some("way_signal"));
+}
+
+#[test]
 fn private_data_come_with_their_length_on_iwarp_and_with_zeros_on_infiniband() {
     for host in hosts("data", 0) {
         let (request, reply) = if host.kind.is_iwarp() { (2, 3) } else { (56, 196) };
