@@ -6,6 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::PoisonError;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rddp_verbs_layout::{
@@ -42,8 +43,7 @@ impl Context {
     /// Returns the devices. Their contexts are shared with the connection manager, and stay open.
     pub(crate) fn all(library: &'static Library) -> Result<Vec<Context>, DeviceError> {
         let mut count = 0;
-        // SAFETY: the count can be stored. The list is not freed, since releases that reopen
-        // devices would free the contexts in it.
+        // SAFETY: the count can be stored.
         let list = unsafe { (library.table.rdma_get_devices)(&raw mut count) };
         if list.is_null() {
             let error = std::io::Error::last_os_error();
@@ -54,9 +54,19 @@ impl Context {
             return Err(DeviceError::call("rdma_get_devices", "any device", error));
         }
         let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: the list has as many entries as the library says, and is never freed.
-        let list = unsafe { std::slice::from_raw_parts(list, count) };
-        Ok(list.iter().filter_map(|raw| Context::new(library, *raw)).collect())
+        // SAFETY: the list has as many entries as the library says, and is freed below at most.
+        let entries = unsafe { std::slice::from_raw_parts(list, count) };
+        let found: Vec<_> = entries.iter().filter_map(|raw| Context::new(library, *raw)).collect();
+        let mut kept = library.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // By the last list that a context is in, releases that reopen devices would free it.
+        let addresses = found.iter().map(|context| context.raw.addr().get());
+        if addresses.clone().all(|address| kept.contains(&address)) {
+            // SAFETY: the list was made above. Each context is in one that is kept.
+            unsafe { (library.table.rdma_free_devices)(list) };
+        } else {
+            kept.extend(addresses);
+        }
+        Ok(found)
     }
 
     fn new(library: &'static Library, raw: *mut ibv_context) -> Option<Self> {

@@ -1,8 +1,9 @@
 //! Both libraries, loaded: which are refused.
 
+use std::collections::HashSet;
 use std::ffi::CStr;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use rddp_verbs_layout::{MARKER, fork};
 
@@ -13,6 +14,8 @@ use crate::error::LoadError;
 #[derive(Debug)]
 pub struct Library {
     pub(super) table: Table,
+    /// Addresses of the contexts in lists of devices that are kept.
+    pub(super) kept: Mutex<HashSet<usize>>,
 }
 
 impl Library {
@@ -44,7 +47,7 @@ impl Library {
         refuse_own("a preloaded library".to_owned(), is_in_process)?;
         let table = Table::look_up(&both)?;
         prepare_for_fork(&both, &table);
-        Ok(Box::leak(Box::new(Library { table })))
+        Ok(Box::leak(Box::new(Library { table, kept: Mutex::default() })))
     }
 }
 

@@ -104,6 +104,7 @@ table! {
     verbs: ibv_ack_cq_events(*mut ibv_cq, u32);
     verbs: ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
     manager: rdma_get_devices(*mut c_int) -> *mut *mut ibv_context;
+    manager: rdma_free_devices(*mut *mut ibv_context);
     manager: rdma_create_event_channel() -> *mut rdma_event_channel;
     manager: rdma_destroy_event_channel(*mut rdma_event_channel);
     manager: rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;

@@ -3,7 +3,7 @@
 use rddp_rdma::{Access, Protocol, RecvWr, SendWr, Status};
 use rddp_verbs_device::{ConnectFailed, Device, DeviceError, Event, Listener, Offer, Transport};
 
-use crate::support::{Host, Kind, asked, completion, event, host, hosts, quirk};
+use crate::support::{Host, Kind, asked, completion, event, fake, host, hosts, quirk};
 
 fn with(private_data: Vec<u8>) -> Offer {
     Offer { private_data, ..Offer::default() }
@@ -35,6 +35,17 @@ fn the_device_on_the_way_to_an_address_is_found() {
     assert_eq!(Device::towards_in(siw.device.library(), "192.0.2.1:80".parse().unwrap()), None);
     // The connection manager gives any device to an address of the loopback.
     assert_eq!(Device::towards(siw.address(7, 80)), None);
+}
+
+/// Parallel tests make devices, too, each of which a list is kept for.
+#[test]
+fn lists_of_devices_that_are_known_are_freed() {
+    let host = host("lists", Kind::Rxe, 0);
+    let before = (fake().lists)();
+    for _ in 0..2000 {
+        Device::named_in(host.device.library(), "lists").unwrap();
+    }
+    assert!((fake().lists)() - before < 1000);
 }
 
 #[test]
