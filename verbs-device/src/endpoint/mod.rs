@@ -192,23 +192,22 @@ impl Endpoint {
         })
     }
 
-    /// Makes the queue pair. How many octets a device takes inline it does not tell: it refuses.
+    /// Makes the queue pair.
     fn make_pair(&mut self) -> Result<(), DeviceError> {
         let limits = self.device.capabilities();
-        let mut shape = Shape {
+        let shape = Shape {
             sends: (self.queues.sends + OWN) as u32,
             receives: self.queues.receives as u32,
             send_pieces: limits.max_sge as u32,
             receive_pieces: limits.max_sge as u32,
             inline: self.queues.inline as u32,
         };
-        while let Err(error) = self.link.id.make_pair(self.device.domain(), shape) {
-            let is_argument = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM));
-            if !is_argument || shape.inline == 0 {
-                return Err(self.device.failed("rdma_create_qp", error));
-            }
-            shape.inline /= 2;
+        if self.queues.sends + OWN + self.queues.receives > limits.max_cqes {
+            let (what, device) = ("completion queues that are so long", self.device.name().to_owned());
+            return Err(DeviceError::Unsupported { what, device });
         }
+        let made = self.link.id.make_pair(self.device.domain(), shape);
+        made.map_err(|(call, error)| self.device.failed(call, error))?;
         let events = self.link.id.pair().map(|pair| pair.completions.as_fd());
         let added = events.map(|fd| self.descriptor.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0)));
         added.transpose().map_err(|error| self.device.failed("epoll_ctl", error.into()))?;

@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, OnceLock};
 
 use rddp_verbs_layout::{
-    ibv_context, option, port_space, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    ibv_context, ibv_qp, option, port_space, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 use socket2::{SockAddr, SockAddrStorage};
 
@@ -253,10 +253,37 @@ impl Id {
         })
     }
 
-    /// Makes the queue pair.
-    pub(crate) fn make_pair(&self, domain: &Arc<Domain>, shape: Shape) -> io::Result<()> {
+    /// Makes the queue pair and its completion queue. How many octets a device takes inline it does
+    /// not tell: it refuses. Of a call that fails, the name comes with the error.
+    pub(crate) fn make_pair(
+        &self,
+        domain: &Arc<Domain>,
+        mut shape: Shape,
+    ) -> Result<(), (&'static str, io::Error)> {
         let completions = Completions::new(&domain.context, shape.sends + shape.receives)?;
-        let mut attributes = attributes(&completions, shape);
+        let raw = loop {
+            match self.create_pair(domain, &completions, shape) {
+                Ok(raw) => break raw,
+                Err(error) => {
+                    let is_argument = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM));
+                    if !is_argument || shape.inline == 0 {
+                        return Err(("rdma_create_qp", error));
+                    }
+                    shape.inline /= 2;
+                }
+            }
+        };
+        let _ = self.pair.set(Pair::new(raw, completions, shape.inline, domain));
+        Ok(())
+    }
+
+    fn create_pair(
+        &self,
+        domain: &Domain,
+        completions: &Completions,
+        shape: Shape,
+    ) -> io::Result<NonNull<ibv_qp>> {
+        let mut attributes = attributes(completions, shape);
         let table = &self.library().table;
         // SAFETY: the id has its device, of which domain and queue are.
         by_errno(unsafe {
@@ -264,9 +291,7 @@ impl Id {
         })?;
         // SAFETY: a field of the id, as above.
         let raw = unsafe { (&raw const (*self.raw.as_ptr()).qp).read() };
-        let raw = NonNull::new(raw).ok_or(io::ErrorKind::InvalidData)?;
-        let _ = self.pair.set(Pair::new(raw, completions, shape.inline, domain));
-        Ok(())
+        NonNull::new(raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     pub(crate) fn pair(&self) -> Option<&Pair> {

@@ -46,22 +46,24 @@ unsafe impl Send for Completions {}
 unsafe impl Sync for Completions {}
 
 impl Completions {
-    pub(crate) fn new(context: &Context, capacity: u32) -> io::Result<Self> {
+    /// Makes both. Of a call that fails, the name comes with the error.
+    pub(super) fn new(context: &Context, capacity: u32) -> Result<Self, (&'static str, io::Error)> {
         let (library, raw) = (context.library, context.raw.as_ptr());
-        let capacity = c_int::try_from(capacity).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let capacity = c_int::try_from(capacity).unwrap_or(c_int::MAX);
         // SAFETY: the context is open.
         let channel = unsafe { (library.table.ibv_create_comp_channel)(raw) };
-        let channel = NonNull::new(channel).ok_or_else(io::Error::last_os_error)?;
+        let channel =
+            NonNull::new(channel).ok_or_else(|| ("ibv_create_comp_channel", io::Error::last_os_error()))?;
         // SAFETY: the channel is of this context.
         let queue = unsafe { (library.table.ibv_create_cq)(raw, capacity, null_mut(), channel.as_ptr(), 0) };
         let Some(queue) = NonNull::new(queue) else {
             let error = io::Error::last_os_error();
             // SAFETY: nothing uses the channel.
             unsafe { (library.table.ibv_destroy_comp_channel)(channel.as_ptr()) };
-            return Err(error);
+            return Err(("ibv_create_cq", error));
         };
         let completions = Completions { library, channel, queue };
-        set_nonblocking(completions.as_fd())?;
+        set_nonblocking(completions.as_fd()).map_err(|error| ("fcntl", error))?;
         Ok(completions)
     }
 

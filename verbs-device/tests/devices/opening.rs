@@ -1,9 +1,11 @@
 //! Connections that begin, and those that do not.
 
 use rddp_rdma::{Access, Protocol, RecvWr, SendWr, Status};
-use rddp_verbs_device::{ConnectFailed, Device, DeviceError, Event, Listener, Offer, Transport};
+use rddp_verbs_device::{
+    ConnectFailed, Device, DeviceError, Endpoint, Event, Listener, Offer, Queues, Transport,
+};
 
-use crate::support::{Host, Kind, asked, completion, event, fake, host, hosts, quirk};
+use crate::support::{Host, Kind, PATIENCE, QUEUES, asked, completion, event, fake, host, hosts, quirk};
 
 fn with(private_data: Vec<u8>) -> Offer {
     Offer { private_data, ..Offer::default() }
@@ -46,6 +48,21 @@ fn lists_of_devices_that_are_known_are_freed() {
         Device::named_in(host.device.library(), "lists").unwrap();
     }
     assert!((fake().lists)() - before < 1000);
+}
+
+#[test]
+fn a_completion_queue_that_is_not_there_is_the_reason() {
+    let host = host("no_queues", Kind::Rxe, quirk::NO_QUEUES);
+    let failed = |queues| {
+        let to = host.address(1, 1);
+        let mut end = Endpoint::open(&host.device, None, to, queues, PATIENCE).unwrap();
+        std::iter::repeat_with(|| end.event()).find_map(Result::err).unwrap()
+    };
+    let refused = failed(QUEUES);
+    assert!(matches!(&refused, DeviceError::Call { call: "ibv_create_cq", .. }), "{refused}");
+    let long = Queues { receives: host.device.capabilities().max_cqes, ..QUEUES };
+    let refused = failed(long);
+    assert!(matches!(&refused, DeviceError::Unsupported { .. }), "{refused}");
 }
 
 #[test]
