@@ -18,6 +18,8 @@ use rddp_rnic::{Rnic, RnicConfig};
 use rddp_sdp::socket::{Config, Times};
 use rddp_sdp_rnic::{Octets, Scheme, SdpDevice, SdpStream};
 
+const USAGE: &str = "netcat listen|connect ADDRESS [--device NAME] [--by copy|read|write]";
+
 /// Octets of a call.
 const CHUNK: usize = 1 << 20;
 
@@ -27,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some(([role, addr], options)) = words.split_first_chunk() else {
-        return Err("netcat listen|connect ADDRESS [--device NAME] [--by copy|read|write]".into());
+        return Err(USAGE.into());
     };
     let (mut settings, mut config) = (RnicConfig::default(), way("read")?);
     for option in options.chunks(2) {
@@ -46,7 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             eprintln!("listening on {}", listener.local_addr()?);
             listener.accept()?
         }
-        _ => device.connect(addr)?,
+        "connect" => device.connect(addr)?,
+        _ => return Err(USAGE.into()),
     };
     stream.set_linger(Some(PATIENCE));
     let (sent, received) = std::thread::scope(|scope| {
