@@ -317,6 +317,12 @@ impl QueuePair {
         Some(self.inner.here().ok()?.core.lock().connection.as_ref()?.iwarp()?.negotiated().clone())
     }
 
+    /// Returns IRD and ORD that both ends have agreed on, by whatever wire, which are 0 where that
+    /// has no Reads; `None` without a connection.
+    pub fn depths(&self) -> Option<(u16, u16)> {
+        Some(self.inner.here().ok()?.core.lock().connection.as_ref()?.depths())
+    }
+
     /// Makes FPDUs of up to 64,768 octets from now on (RFC 5044 §3), whatever the size of TCP
     /// segments, as the programs at both ends have agreed: by their private data, say. Returns
     /// false, and changes nothing, without a connection, or where the peer has asked for markers.

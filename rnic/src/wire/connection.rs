@@ -139,6 +139,15 @@ impl Connection {
         }
     }
 
+    /// Returns IRD and ORD, which are 0 where the wire has no Reads.
+    pub(crate) fn depths(&self) -> (u16, u16) {
+        match &self.wire {
+            Wire::Iwarp(link) => (link.negotiated().ird, link.negotiated().ord),
+            Wire::Plain(_) | Wire::Datagrams(_) => (0, 0),
+            Wire::Device(device) => device.depths(),
+        }
+    }
+
     /// Returns the address of this end, and the peer's.
     pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         if let Wire::Device(device) = &self.wire {

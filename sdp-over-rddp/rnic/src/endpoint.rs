@@ -15,6 +15,9 @@ use rddp_sdp::transport::{Buffer, Event, Facts, Fault, Lost, PostFault, Remote, 
 use crate::inbox::Inbox;
 use crate::{Lease, ProgramMemory, Registry};
 
+/// Reads that either end has under way at a time.
+pub(crate) const READS: u16 = 8;
+
 /// Sizes of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointConfig {
@@ -156,8 +159,7 @@ impl Endpoint {
 
     /// Takes note of what was agreed on at the connection.
     pub fn connected(&mut self) {
-        let ord = self.qp.negotiated().map_or(1, |negotiated| negotiated.ord);
-        self.facts.reads = ord.clamp(0, 8);
+        self.facts.reads = self.qp.depths().map_or(0, |(_, ord)| ord.min(READS));
     }
 
     /// Sleeps until something has happened, at most for `timeout`.

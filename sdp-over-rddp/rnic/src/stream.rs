@@ -15,6 +15,7 @@ use rddp_sdp::transport::Carrier;
 use rddp_sdp::wire::Hello;
 
 use crate::bell::Bell;
+use crate::endpoint::READS;
 use crate::listener::SdpListener;
 use crate::service::{Calls, Service};
 use crate::watcher::Watcher;
@@ -505,6 +506,3 @@ fn source_for(addr: SocketAddr) -> io::Result<SocketAddr> {
 fn carrier(limits: &Capabilities) -> Carrier {
     if limits.max_request_data < Hello::LEN { Carrier::IpCm } else { Carrier::EnhancedMpa }
 }
-
-/// Reads that either end has under way at a time.
-const READS: u16 = 8;

@@ -238,6 +238,13 @@ impl Endpoint {
         self.link.id.addresses()
     }
 
+    /// Returns IRD and ORD that both ends have agreed on: at the passive end, once it has
+    /// [accepted](Self::accept).
+    #[must_use]
+    pub fn depths(&self) -> (u16, u16) {
+        (self.agreed.ird, self.agreed.ord)
+    }
+
     /// Returns whether requests may be posted to the send queue.
     #[must_use]
     pub fn is_connected(&self) -> bool {

@@ -99,6 +99,7 @@ impl Endpoint {
         (offer.ird, offer.ord) = (offer.ird.min(self.agreed.ird), offer.ord.min(self.agreed.ord));
         let parameters = self.parameters(&offer, self.device.capabilities().max_reply_data)?;
         self.link.id.accept(&parameters).map_err(|error| self.device.failed("rdma_accept", error))?;
+        self.agreed = Agreed { private_data: Vec::new(), ird: offer.ird, ord: offer.ord };
         (self.offer, self.stage) = (offer, Stage::Opening);
         self.confine()
     }

@@ -147,6 +147,7 @@ fn depths_are_the_smaller_ones_whoever_tells_them() {
         let (mut passive, said) = asked(&listener);
         assert_eq!((said.ird, said.ord), (3, 5));
         passive.accept(offer(2, 4)).unwrap();
+        assert_eq!(passive.depths(), (2, 4), "before the peer takes up the connection");
         let Event::Connected(agreed) = event(&mut active) else { panic!("no connection") };
         // siw answers as many Reads as the other end wants to ask for, whatever its program says.
         assert_eq!((agreed.ird, agreed.ord), (4, if host.kind == Kind::Siw { 3 } else { 2 }));

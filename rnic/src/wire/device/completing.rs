@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rddp_rdma::{AsyncEventKind, Completed, Completion, Status};
 use rddp_stat::Counter;
-use rddp_verbs_device::{Agreed, Event, Transport};
+use rddp_verbs_device::{Event, Transport};
 
 use super::{Device, NEWS, broken};
 use crate::queues::attributes::QpAttributes;
@@ -73,8 +73,8 @@ impl Device {
                 Err(if cx.sq.is_empty() && !has_failed { WireEvent::Fin } else { lost })
             }
             Event::Removed => Err(WireEvent::Lost(AsyncEventKind::DeviceFailed)),
-            Event::Connected(agreed) => {
-                self.established(agreed, watch, cx.attrs);
+            Event::Connected(_) => {
+                self.established(watch, cx.attrs);
                 Ok(())
             }
             Event::Failed(why) => {
@@ -86,9 +86,8 @@ impl Device {
     }
 
     /// Begins with requests: the peer has taken up the connection that this end has accepted.
-    fn established(&mut self, agreed: &Agreed, watch: &mut Watch, attrs: &QpAttributes) {
+    fn established(&mut self, watch: &mut Watch, attrs: &QpAttributes) {
         self.taken_up_by = None;
-        self.depths = (agreed.ird, agreed.ord);
         attrs.report(AsyncEventKind::Established);
         if self.is_closing {
             self.close(watch, attrs);

@@ -39,8 +39,6 @@ use crate::queues::attributes::QpAttributes;
 #[derive(Debug)]
 pub(crate) struct Device {
     endpoint: Endpoint,
-    /// IRD and ORD that both ends have agreed on.
-    depths: (u16, u16),
     /// The device with the domain of the QP's PD.
     _domain: Arc<verbs::Device>,
     bounce: Bounce,
@@ -71,7 +69,6 @@ impl Device {
     fn new(domain: Arc<verbs::Device>, endpoint: Endpoint, queues: Queues) -> Self {
         Device {
             endpoint,
-            depths: (0, 0),
             _domain: domain,
             bounce: Bounce::new(queues.sends),
             given: 0,
@@ -120,8 +117,9 @@ impl Device {
         self.endpoint.addresses()
     }
 
+    #[inline(never)]
     pub(super) fn depths(&self) -> (u16, u16) {
-        self.depths
+        self.endpoint.depths()
     }
 
     /// Begins to close: what the device has of requests is carried out first. Nothing is flushed

@@ -72,8 +72,7 @@ impl Opening {
                 Ok(Progress::Again)
             }
             Some(Event::Connected(agreed)) => {
-                let mut wire = self.wire.take().ok_or_else(gone)?;
-                wire.depths = (agreed.ird, agreed.ord);
+                let wire = self.wire.take().ok_or_else(gone)?;
                 Ok(Progress::Agreed { terms: Terms::Device(wire), private_data: agreed.private_data })
             }
             Some(Event::Failed(ConnectFailed::Rejected { private_data })) => {

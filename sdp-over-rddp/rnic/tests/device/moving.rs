@@ -1,10 +1,13 @@
 //! Octets in each way, on each kind of device.
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rddp_rnic::ConnectOptions;
 use rddp_sdp::socket::Options;
-use rddp_sdp_rnic::{Scheme, SdpStream};
+use rddp_sdp::transport::Transport;
+use rddp_sdp_rnic::{Endpoint, EndpointConfig, Registry, Scheme, SdpStream};
 use rddp_test_support::{pattern, pattern_from};
 
 use crate::support::{KINDS, LONGEST_ADVERT, WAYS, Way, host, quirk};
@@ -129,6 +132,47 @@ fn transfer_when(mut a: &SdpStream, b: &SdpStream, len: usize, is_time: impl Fn(
         a.write_all(&octets).unwrap();
     });
     assert!(got == octets);
+}
+
+/// Each end has as many Reads under way as the other one answers.
+#[test]
+fn as_many_reads_are_under_way_as_was_agreed_on() {
+    for kind in KINDS {
+        let host = host("depths", kind, 0);
+        let rnic = host.rnic();
+        let pd = rnic.alloc_pd();
+        let registry = Arc::new(Registry::new(&pd, Scheme::PerCall));
+        for depth in [4, 0] {
+            let options = ConnectOptions { ird: depth, ord: depth, ..ConnectOptions::default() };
+            let listener = rnic.listen(host.address(1, 0), &options).unwrap();
+            let sizes = EndpointConfig { buffers: 4, buffer_size: 4096, ..EndpointConfig::default() };
+            let mut ends = [(); 2].map(|()| Endpoint::new(&rnic, &pd, &registry, sizes).unwrap());
+            let [active, passive] = &ends;
+            std::thread::scope(|scope| {
+                scope.spawn(|| active.qp().connect(listener.local_addr().unwrap(), &options).unwrap());
+                listener.accept(None).unwrap().unwrap().accept(passive.qp(), b"").unwrap();
+            });
+            for end in &mut ends {
+                end.connected();
+                assert_eq!(end.facts().reads, depth, "{kind:?}");
+            }
+        }
+    }
+}
+
+/// Adverts are refused then, and their octets copied.
+#[test]
+fn octets_are_copied_where_there_are_no_reads() {
+    for kind in KINDS {
+        let host = host("no_reads", kind, 0);
+        let mut sockets = host.sockets(Way::Read.config());
+        (sockets.options.ird, sockets.options.ord) = (0, 0);
+        let (a, b) = host.pair_of(&sockets);
+        for (out, into) in [(&a, &b), (&b, &a)] {
+            transfer(out, into, 300_000);
+        }
+        assert_eq!(octets(&a, &b), [4 * 300_000, 0, 0], "{kind:?}");
+    }
 }
 
 /// The device registers no more than the pool, and what is left over is copied.

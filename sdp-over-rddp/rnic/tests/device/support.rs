@@ -44,8 +44,11 @@ impl Host {
     }
 
     pub(super) fn sockets_by(&self, config: Config, scheme: Scheme) -> SdpDevice {
-        let rnic = Rnic::with_device(&RnicConfig::default(), Some(self.device.clone())).unwrap();
-        SdpDevice::on(rnic, config, scheme).unwrap()
+        SdpDevice::on(self.rnic(), config, scheme).unwrap()
+    }
+
+    pub(super) fn rnic(&self) -> Rnic {
+        Rnic::with_device(&RnicConfig::default(), Some(self.device.clone())).unwrap()
     }
 
     /// Returns two ends of a connection.
