@@ -188,6 +188,7 @@ fn send_with_invalidate_revokes_the_region() {
 /// The program tells its peer the STag of a bind before the bind has completed.
 #[test]
 fn a_bind_gives_the_window_the_key_that_the_request_names() {
+    needs("memory windows", |device| device.windows);
     let (active, passive) = connected(&ConnectOptions::default());
     let region = passive.region(64, Access::LOCAL_WRITE | Access::BIND);
     let window = passive.pd.allocate_rebindable_window().unwrap();
@@ -218,6 +219,7 @@ fn a_bind_gives_the_window_the_key_that_the_request_names() {
 
 #[test]
 fn a_window_gives_rights_to_a_part_and_to_one_qp() {
+    needs("memory windows", |device| device.windows);
     let (active, passive) = connected(&ConnectOptions::default());
     let region = passive.region(4096, Access::LOCAL_WRITE | Access::BIND);
     let window = passive.pd.allocate_window().unwrap();
@@ -281,6 +283,7 @@ fn a_read_fence_holds_back_what_follows() {
 /// A fenced Read that finds no room in the segment at first does not wait for itself.
 #[test]
 fn a_fenced_read_that_is_cut_off_by_a_segments_end_goes_out() {
+    needs_software("a limit of TCP's segments");
     let options = ConnectOptions { mss: Some(1460), ..Default::default() };
     let (active, passive) = connected(&options);
     let (local, remote) = (active.region(4096, ALL), passive.region(4096, ALL));
@@ -299,6 +302,7 @@ fn a_fenced_read_that_is_cut_off_by_a_segments_end_goes_out() {
 /// may send what it held back.
 #[test]
 fn a_local_fence_ends_when_the_requests_before_it_are_done() {
+    needs("memory windows", |device| device.windows);
     let (active, passive) = connected(&ConnectOptions::default());
     let (source, local) = (passive.region(64, ALL), active.region(64, ALL));
     let window = active.pd.allocate_window().unwrap();
@@ -379,6 +383,7 @@ fn a_passive_side_that_posts_first_is_held_back_until_the_first_fpdu() {
 /// RFC 5042 §6.2.2: dropping a region closes all access to it, through its windows too.
 #[test]
 fn a_dropped_region_takes_its_windows_along() {
+    needs("memory windows", |device| device.windows);
     let (active, passive) = connected(&ConnectOptions::default());
     let region = passive.region(4096, Access::LOCAL_WRITE | Access::BIND);
     let window = passive.pd.allocate_window().unwrap();
