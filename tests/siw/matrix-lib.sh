@@ -208,7 +208,8 @@ play() {
     passive=$!
     until_listening "$work/passive" "$passive"
     on "$3" "$5" "$4" >"$work/active" 2>&1 || active_status=$?
-    [ -z "${leave_passive:-}" ] || kill "$passive" 2>/dev/null
+    # That process is a shell, which ends when what it runs does.
+    [ -z "${leave_passive:-}" ] || pkill -P "$passive"
     wait "$passive" || passive_status=$?
     end_capture
     [ -z "${leave_passive:-}" ] || passive_status=0
