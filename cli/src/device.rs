@@ -10,6 +10,10 @@ const ONE: &str = "Device that moves the octets: soft, a name, or auto (what lea
 const SEVERAL: &str = "Devices to listen on: soft and names; an RNIC takes the TCP port itself \
      [default: RDDP_DEVICE or soft]";
 
+/// The help of a command that connects or listens.
+pub(crate) const EITHER: &str = "Device: soft, a name, or auto (what leads to the peer); of a server, \
+     several [default: RDDP_DEVICE or soft]";
+
 /// The device of a command that connects.
 #[derive(Debug, Args)]
 pub(crate) struct Device {

@@ -15,7 +15,7 @@ use clap::Args;
 use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::units::parse_seconds;
 
-use crate::device::Devices;
+use crate::device::{Devices, EITHER};
 
 /// The port of rping.
 const PORT: u16 = 7174;
@@ -38,6 +38,7 @@ A round is four messages of 16 octets, one RDMA Read and one RDMA Write: it take
 
 /// Ping by RDMA: checks a path, both ends and every octet with rping's protocol
 #[derive(Debug, Args)]
+#[command(mut_arg("devices", |device| device.help(EITHER)))]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct PingArgs {
     /// The server's name or address
