@@ -1,7 +1,7 @@
 //! A listening socket, and the connections that are not established yet.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,20 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rddp_rnic::{ConnectRequest, Listener};
-use rddp_sdp::socket::answer;
+use rddp_sdp::socket::{Agreed, answer};
 
 use crate::bell::Bell;
-use crate::{SdpDevice, SdpStream};
+use crate::{Endpoint, SdpDevice, SdpStream};
 
-/// Most connections that are waiting for their peer's first word.
+/// Most connections that are waiting for their peer's first word. Each has private buffers, which
+/// a device locks in memory (RFC 5042 §6.4.2).
 const BACKLOG: usize = 128;
+
+/// The share of one peer.
+const BACKLOG_PER_PEER: usize = BACKLOG / 2;
+
+/// Longest wait for that word: the active end says it as soon as it is connected.
+const FIRST_WORD: Duration = Duration::from_secs(10);
 
 /// A listening socket.
 #[derive(Debug)]
@@ -29,10 +36,14 @@ pub struct SdpListener {
     is_stopped: AtomicBool,
 }
 
+/// The endpoint for a request, what was agreed on, and the private data of the reply.
+type Prepared = (Endpoint, Agreed, Vec<u8>);
+
 /// A connection that the peer has said nothing on yet.
 #[derive(Debug)]
 struct Child {
     stream: SdpStream,
+    origin: IpAddr,
     until: Instant,
 }
 
@@ -63,7 +74,7 @@ impl SdpListener {
     }
 
     /// Waits for a connection on which the peer has said its first word. Requests without a good
-    /// Hello are rejected, and not seen.
+    /// Hello are rejected, and not seen, and so are those for which there is no memory.
     ///
     /// # Errors
     /// The device cannot go on, or the listener was [stopped](Self::stop) (`Interrupted`).
@@ -79,7 +90,7 @@ impl SdpListener {
                 return Ok(stream);
             }
             if let Some(request) = self.listener.accept(Some(Duration::ZERO))? {
-                self.answer(request)?;
+                self.answer(request);
             } else {
                 self.wait()?;
             }
@@ -112,28 +123,48 @@ impl SdpListener {
         None
     }
 
-    fn answer(&self, request: ConnectRequest) -> io::Result<()> {
-        let local = self.local_addr()?;
-        let Some(peer) = request.peer_addr() else { return Ok(()) };
+    /// Answers a request. What fails is the affair of this peer alone, and others come.
+    fn answer(&self, request: ConnectRequest) {
+        let Some(peer) = request.peer_addr() else { return };
+        match self.prepare(&request, peer) {
+            Ok(Some(prepared)) => {
+                if let Err(error) = self.take(request, prepared, peer) {
+                    tracing::warn!(%peer, %error, "a connection is dropped");
+                }
+                return;
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%peer, %error, "a connection is rejected"),
+        }
+        // A peer that has left needs no answer.
+        let _ = request.reject(b"");
+    }
+
+    /// Makes what a connection needs. Returns `None` without a good Hello.
+    fn prepare(&self, request: &ConnectRequest, peer: SocketAddr) -> io::Result<Option<Prepared>> {
         let (config, carrier) = (&self.device.config, self.device.carrier);
-        let answer = answer(config, request.private_data(), local, peer, carrier);
-        let is_full = self.children().len() >= BACKLOG;
-        let Ok((agreed, reply)) = answer else {
-            // A peer that has left needs no answer.
-            let _ = request.reject(b"");
-            return Ok(());
-        };
-        if is_full {
-            let _ = request.reject(b"");
-            return Ok(());
+        let answer = answer(config, request.private_data(), self.local_addr()?, peer, carrier);
+        let Ok((agreed, reply)) = answer else { return Ok(None) };
+        if self.is_full(origin(peer.ip())) {
+            return Err(io::Error::other("too many wait for their peer's first word"));
         }
-        let mut endpoint = self.device.endpoint()?;
-        if request.accept(endpoint.qp(), &reply).is_ok() {
-            endpoint.connected();
-            let stream = SdpStream::new(endpoint, &self.device, agreed, Some(self.bell.clone()))?;
-            let until = Instant::now() + config.times.answer;
-            self.children().push(Child { stream, until });
-        }
+        Ok(Some((self.device.endpoint()?, agreed, reply)))
+    }
+
+    fn is_full(&self, origin: IpAddr) -> bool {
+        let children = self.children();
+        let of_peer = children.iter().filter(|child| child.origin == origin).count();
+        children.len() >= BACKLOG || of_peer >= BACKLOG_PER_PEER
+    }
+
+    /// Accepts a request, and waits for the first word from then on.
+    fn take(&self, request: ConnectRequest, prepared: Prepared, peer: SocketAddr) -> io::Result<()> {
+        let (mut endpoint, agreed, reply) = prepared;
+        request.accept(endpoint.qp(), &reply).map_err(io::Error::other)?;
+        endpoint.connected();
+        let stream = SdpStream::new(endpoint, &self.device, agreed, Some(self.bell.clone()))?;
+        let until = Instant::now() + self.device.config.times.answer.min(FIRST_WORD);
+        self.children().push(Child { stream, origin: origin(peer.ip()), until });
         Ok(())
     }
 
@@ -153,5 +184,14 @@ impl SdpListener {
 
     fn children(&self) -> MutexGuard<'_, Vec<Child>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns what a peer is counted by: its address, or the network of an IPv6 address, since one
+/// host may have all 2^64 addresses of its network.
+fn origin(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(addr) => Ipv6Addr::from_bits(addr.to_bits() >> 64 << 64).into(),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }

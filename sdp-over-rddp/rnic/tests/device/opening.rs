@@ -1,10 +1,11 @@
 //! Hello and `HelloAck` as devices carry them, and peers that are none.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rddp_rnic::Access;
-use rddp_sdp::socket::{Agreed, Config, answer};
+use rddp_sdp::socket::{Agreed, Config, answer, hello};
 use rddp_sdp::transport::Carrier;
 use rddp_sdp::wire::Hello;
 use rddp_verbs_device::{ConnectFailed, Endpoint, Event, Listener, Offer, Queues};
@@ -109,6 +110,53 @@ fn a_request_without_a_hello_is_rejected_and_the_next_one_is_not() {
             assert_eq!(got, b"next");
         });
     }
+}
+
+/// Asks for a connection of SDP, and says nothing on it. Returns the outcome, too.
+fn ask(host: &Host, addr: SocketAddr) -> (Endpoint, Event) {
+    let mut peer = Endpoint::open(&host.device, None, addr, QUEUES, Duration::from_secs(20)).unwrap();
+    let next = |peer: &mut Endpoint| std::iter::repeat_with(|| peer.event().unwrap()).flatten().next();
+    assert!(matches!(next(&mut peer), Some(Event::Resolved)));
+    let private_data = hello(&Config::default(), addr, addr, Carrier::IpCm).unwrap();
+    peer.connect(Offer { private_data, ..Offer::default() }).unwrap();
+    let outcome = next(&mut peer).unwrap();
+    (peer, outcome)
+}
+
+/// One address has half of the places at most.
+#[test]
+fn silent_peers_of_one_address_leave_places_to_others() {
+    let host = host("crowd", Kind::Rxe, 0);
+    let sockets = host.sockets(Config { buffers: 4, buffer_size: 4096, ..Config::default() });
+    let listener = sockets.listen(host.address(1, 0)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept().map(drop).unwrap_err().kind());
+        let silent: Vec<_> = (0..65).map(|_| ask(&host, addr)).collect();
+        // The fake connects from the address that it connects to.
+        let other = ask(&host, host.address(2, addr.port()));
+        listener.stop();
+        assert_eq!(accepting.join().unwrap(), ErrorKind::Interrupted);
+        let is_taken = |(_, outcome): &(Endpoint, Event)| matches!(outcome, Event::Connected(_));
+        assert_eq!(silent.iter().position(|peer| !is_taken(peer)), Some(64));
+        assert!(is_taken(&other), "a peer of another address");
+    });
+}
+
+/// The server goes on: others may need less, or come when there is more.
+#[test]
+fn a_peer_for_which_there_is_no_memory_is_rejected() {
+    let host = host("no_memory", Kind::Rxe, quirk::LOCKED_MEMORY);
+    let sockets = host.sockets(Config::default());
+    let listener = sockets.listen(host.address(1, 0)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept().map(drop).unwrap_err().kind());
+        let (_, outcome) = ask(&host, addr);
+        listener.stop();
+        assert_eq!(accepting.join().unwrap(), ErrorKind::Interrupted);
+        assert!(matches!(outcome, Event::Failed(ConnectFailed::Rejected { .. })), "{outcome:?}");
+    });
 }
 
 /// Private buffers are registered, too.
