@@ -126,7 +126,7 @@ impl Inbound {
         self.push(Operation::Send { gather: pieces.into(), invalidate }, posted, solicited);
     }
 
-    /// Passes Immediate Data on, of which InfiniBand carries four octets.
+    /// Passes Immediate Data on: RFC 7306 §6.2 has eight octets, of which InfiniBand carries four.
     pub(super) fn immediate(
         &mut self,
         data: [u8; 8],
@@ -154,10 +154,11 @@ impl Inbound {
         self.asks.push_back(Ask::Read { remote, left: size, offending: read.offending() });
     }
 
-    /// Asks for an atomic: of those with masks, only what InfiniBand's do.
+    /// Asks for an atomic: of those with masks (RFC 7306 §5.1), only what InfiniBand's do.
     pub(super) fn atomic(&mut self, atomic: &AtomicResponse) -> Result<(), Trouble> {
         let (request, offending) = (atomic.request, atomic.offending());
         let is_plain = match request.op {
+            // No mask is one field of 64 bits, and so is its highest bit.
             AtomicOp::FetchAdd { mask, .. } => mask & !(1 << 63) == 0,
             AtomicOp::CmpSwap { compare_mask, swap_mask, .. } => compare_mask & swap_mask == u64::MAX,
         };
@@ -168,6 +169,7 @@ impl Inbound {
                 self.asks.push_back(Ask::Atomic { op: request.op, remote, offending });
                 return Ok(());
             }
+            // RFC 7306 §8.2
             _ => Fault::misaligned_atomic(),
         };
         Err(Trouble { fault, offending: Some(offending) })

@@ -20,7 +20,7 @@ pub(crate) enum Stop {
     Device { status: Status, trouble: Box<Trouble> },
     #[error("the device: {error}")]
     Refused { error: PostError, trouble: Box<Trouble> },
-    /// RFC 7306 has no message with both.
+    /// RFC 7306 §6.3 has no message with both.
     #[error("a Send with an immediate value and octets, which iWARP does not have")]
     ImmediateWithOctets,
 }
@@ -39,19 +39,21 @@ impl Stop {
                 Some(**trouble)
             }
             Stop::ImmediateWithOctets => Some(of_this_end()),
-            // RFC 5040 §7.1: a Terminate is not answered by one.
+            // RFC 5040 §7.1 asks for none in answer to one, and §5.4 lets this end stop.
             Stop::Terminated(_) => None,
         }
     }
 }
 
-/// Code 0x0207: the stream cannot go on, through no fault of a segment.
+/// Code 0x0207, a catastrophic error of the stream (RFC 5040 §4.8). No segment is at fault, so none
+/// is cited (RFC 5040 §7.1).
 fn of_this_end() -> Trouble {
     Trouble { fault: Fault::bad_close(), offending: None }
 }
 
-/// Returns the end that the outcome of a request is. Requests that were flushed have no reason of
-/// their own.
+/// Returns the end that the outcome of a request is, with the code that an RNIC would give in the
+/// device's place: of Reads and atomics by RFC 5040 §4.8, of Writes and Sends by RFC 5041 §7.1 and
+/// §7.2. Requests that were flushed have no reason of their own.
 pub(super) fn fault_of(status: Status, kind: Completed, offending: Option<Offending>) -> Result<(), Stop> {
     let fault = match (status, kind) {
         (Status::Success | Status::Flushed, _) => return Ok(()),
