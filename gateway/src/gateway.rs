@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use rddp_verbs_device::{Asked, Device, DeviceError, Endpoint, Listener, Presence};
+use rddp_verbs_device::{Device, DeviceError, Listener, Presence, Request};
 use socket2::SockRef;
 
 use crate::bridge::Counts;
 use crate::opening::{Ends, Opening, Place, poll_until};
-use crate::options::{Options, QUEUES};
+use crate::options::Options;
 use crate::pair::Pair;
 use crate::reason::{Reason, RunError};
 use crate::watch::Watch;
@@ -100,7 +100,7 @@ pub enum Event<'a> {
 /// A peer that has connected.
 enum Incoming<'a> {
     Plain { tcp: TcpStream, device: &'a Device },
-    Device { endpoint: Box<Endpoint>, asked: Asked },
+    Device { request: Request, device: &'a Device },
 }
 
 /// Serves until it is to stop, and then until all connections have ended: they have a few seconds
@@ -231,7 +231,7 @@ fn carry(
 ) {
     let opened = match incoming {
         Incoming::Plain { tcp, device } => opening.plain(tcp, device, to),
-        Incoming::Device { endpoint, asked } => opening.device(*endpoint, &asked, to),
+        Incoming::Device { request, device } => opening.device(request, device, to),
     };
     match opened {
         Ok(opened) => {
@@ -270,9 +270,9 @@ impl Route {
                 Err(error) if is_nobody(&error) => Ok(None),
                 Err(error) => Err(error.into()),
             },
-            Route::FromDevice { listener, .. } => Ok(listener.accept(QUEUES)?.map(|(endpoint, asked)| {
-                let peer = asked.peer;
-                (Incoming::Device { endpoint: Box::new(endpoint), asked }, peer)
+            Route::FromDevice { listener, .. } => Ok(listener.take()?.map(|request| {
+                let peer = request.asked().peer;
+                (Incoming::Device { request, device: listener.device() }, peer)
             })),
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rddp_gateway::{Event, Options, Reason, Route, RunError};
 use rddp_rnic::{Access, SendWr};
 use rddp_test_support::segment;
-use rddp_verbs_device::{Event as DeviceEvent, Listener};
+use rddp_verbs_device::{Event as DeviceEvent, Listener, Offer};
 
 use crate::devices::{self, Host, Kind, completion, host};
 use crate::hostile::by_hand;
@@ -39,6 +39,29 @@ fn a_gateway_ends_when_the_device_of_its_last_listener_is_removed() {
     let ended = rddp_gateway::run(&routes, &Options::default(), |_| Ok(()), tell, is_stopped);
     let Err(RunError::NoListener(reason)) = ended else { panic!("{ended:?}") };
     assert!(reason.to_string().contains("gw_gone2 was removed"), "{reason}");
+}
+
+/// The device makes nothing for a stranger, however many come.
+#[test]
+fn a_peer_that_is_refused_has_no_queue_pair() {
+    let host = host("gw_stranger", Kind::Rxe, 0);
+    let routes = [route(&host)];
+    let Route::FromDevice { listener, .. } = &routes[0] else { unreachable!() };
+    let mut peer = host.ask(listener.address(), Offer::default());
+    devices::wait(listener, Instant::now());
+    let (asked, until, has_told) = (host.objects(), Instant::now() + PATIENCE, AtomicBool::new(false));
+    let admit = |_| {
+        assert_eq!(host.objects(), asked, "something was made before the peer was admitted");
+        Err::<(), _>("a stranger".to_owned())
+    };
+    let tell = |event: Event<'_>| {
+        assert!(matches!(event, Event::Refused { reason: Reason::NotAdmitted(_), .. }), "{event:?}");
+        has_told.store(true, Ordering::Relaxed);
+    };
+    let is_stopped = || has_told.load(Ordering::Relaxed) || Instant::now() > until;
+    rddp_gateway::run(&routes, &Options::default(), admit, tell, is_stopped).unwrap();
+    assert!(matches!(devices::event(&mut peer), DeviceEvent::Failed(_)));
+    host.until_left(asked - 1);
 }
 
 /// Without a connection, no event of one tells that the device is gone.

@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{Framer, Initiator, InitiatorStep, Negotiated, Revision, StartupConfig};
 use rddp_rdma::Access;
-use rddp_verbs_device::{Asked, Endpoint, Offer};
+use rddp_verbs_device::{Asked, Device, Offer, Request};
 
 use super::{Opened, Opening, Pool, initiator, nowhere, prepare, terms, told};
 use crate::bridge::Bridge;
+use crate::options::QUEUES;
 use crate::reason::Reason;
 
 impl Opening<'_> {
     /// Opens the plain leg for a program that has connected by the device.
-    pub(crate) fn device(&self, mut endpoint: Endpoint, asked: &Asked, to: &str) -> Result<Opened, Reason> {
-        let opened = self.connect_plain(&endpoint, asked, to).and_then(|(tcp, negotiated, private_data)| {
+    pub(crate) fn device(&self, request: Request, device: &Device, to: &str) -> Result<Opened, Reason> {
+        let asked = request.asked().clone();
+        let mut endpoint = request.endpoint(device, QUEUES)?;
+        let opened = self.connect_plain(device, &asked, to).and_then(|(tcp, negotiated, private_data)| {
             let memory = Pool::new(&mut endpoint, self.options.max_message)?;
             let offer = Offer {
                 private_data,
@@ -30,7 +33,7 @@ impl Opening<'_> {
         let (tcp, negotiated, memory) = match opened {
             Ok(opened) => opened,
             Err(reason) => {
-                let max = endpoint.device().capabilities().max_reject_data;
+                let max = device.capabilities().max_reject_data;
                 let _ = endpoint.reject(&told(&reason, max));
                 return Err(reason);
             }
@@ -45,12 +48,12 @@ impl Opening<'_> {
     /// Connects to the plain host, by the first of its addresses at which something answers.
     fn connect_plain(
         &self,
-        endpoint: &Endpoint,
+        device: &Device,
         asked: &Asked,
         to: &str,
     ) -> Result<(TcpStream, Negotiated, Vec<u8>), Reason> {
         let until = Instant::now() + self.options.leg_time;
-        let config = initiator(asked.ord.min(endpoint.device().capabilities().max_ord));
+        let config = initiator(asked.ord.min(device.capabilities().max_ord));
         let mut result = Err(nowhere(to));
         for address in self.addresses(to, until)? {
             result = self.ask(address, &config, &asked.private_data, until);

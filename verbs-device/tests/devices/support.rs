@@ -174,7 +174,7 @@ impl Host {
 pub(crate) const QUEUES: Queues = Queues { sends: 8, receives: 8, inline: 512 };
 
 /// Waits for a descriptor. A test that nothing wakes has failed, though there may be something.
-fn wait(fd: &impl AsFd, since: Instant) {
+pub(crate) fn wait(fd: &impl AsFd, since: Instant) {
     assert!(since.elapsed() < PATIENCE, "nothing came");
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     let time = PollTimeout::try_from(PATIENCE).unwrap();
@@ -185,8 +185,9 @@ fn wait(fd: &impl AsFd, since: Instant) {
 pub(crate) fn asked(listener: &Listener) -> (Endpoint, Asked) {
     let since = Instant::now();
     loop {
-        if let Some(asked) = listener.accept(QUEUES).unwrap() {
-            return asked;
+        if let Some(request) = listener.take().unwrap() {
+            let asked = request.asked().clone();
+            return (request.endpoint(listener.device(), QUEUES).unwrap(), asked);
         }
         wait(listener, since);
     }
