@@ -299,6 +299,8 @@ impl<'a> Pair<'a> {
         if let Some(trouble) = stop.trouble() {
             self.bridge.terminate(&trouble, &mut self.train.octets);
         }
+        // An RNIC tells of the end when its driver comes to it.
+        self.until.get_or_insert_with(|| Instant::now() + LINGER);
     }
 
     fn tcp_failed(&mut self, error: io::Error) {

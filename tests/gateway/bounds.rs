@@ -7,10 +7,10 @@ use rddp_gateway::Reason;
 use rddp_rnic::{Access, SendWr};
 use rddp_test_support::{connect, pattern, segment};
 
-use crate::devices::{Kind, post};
+use crate::devices::{Kind, post, quirk};
 use crate::hostile::{by_hand, read_of};
 use crate::troubles::still_works;
-use crate::world::{PATIENCE, world};
+use crate::world::{PATIENCE, world, world_with};
 
 /// The Request would be whole after twice the time that a test has.
 #[test]
@@ -47,6 +47,20 @@ fn a_plain_host_that_breaks_a_rule_and_reads_nothing_is_given_up() {
     assert!(matches!(reason, Reason::Broken { .. }), "{reason}");
     still_works(&good.0, &good.1);
     drop(peer);
+}
+
+/// The plain host stays, and the device never tells that its leg has ended.
+#[test]
+fn a_fault_ends_the_connection_though_the_device_does_not_tell_of_the_end() {
+    let world = world_with("gw_untold", Kind::Siw, quirk::UNTOLD);
+    let (mut peer, _program) = by_hand(&world);
+    peer.open();
+    let mut damaged = peer.frame(&segment::send(1, 0, true, b"damaged."));
+    *damaged.last_mut().unwrap() ^= 1;
+    peer.octets(&damaged);
+    assert_eq!(peer.terminate_code().0, 0x2002);
+    let (_, reason) = world.gateway.ended();
+    assert!(matches!(reason, Reason::Broken { .. }), "{reason}");
 }
 
 /// TCP would reset a connection whose octets nobody has read, and the Terminate with it.

@@ -37,6 +37,8 @@ pub(crate) mod quirk {
     pub(crate) const SIGNAL: u32 = 1024;
     #[allow(dead_code, reason = "the tests of verbs-device use it")]
     pub(crate) const NO_QUEUES: u32 = 2048;
+    #[allow(dead_code, reason = "the tests of the gateway use it")]
+    pub(crate) const UNTOLD: u32 = 4096;
 }
 
 /// The fake library, and the functions by which a test directs it.

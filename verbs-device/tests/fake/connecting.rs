@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use rddp_verbs_layout::{access, cm, rdma_cm_id, rdma_conn_param};
 
 use crate::manager::{new_id, use_device};
+use crate::quirk;
 use crate::wire::State;
 use crate::world::{CmEvent, World, be_silent, fail, world};
 
@@ -71,12 +72,13 @@ impl World {
     pub(crate) fn hang_up(&mut self, id: usize) -> bool {
         let is_iwarp = self.is_iwarp(id);
         let Some(found) = self.ids.get(&id) else { return false };
-        let (pair, peer, was) = (found.pair, found.peer, found.is_connected);
+        let (pair, peer, was, device) = (found.pair, found.peer, found.is_connected, found.device);
         if let Some(pair) = pair {
             self.end(pair);
         }
         let other = peer.and_then(|peer| self.ids.get(&peer)).and_then(|peer| peer.pair);
-        if let (Some(pair), true) = (pair, is_iwarp) {
+        let is_told = !device.is_some_and(|device| self.devices[device].has(quirk::UNTOLD));
+        if let (Some(pair), true) = (pair, is_iwarp && is_told) {
             self.tell_of_end(pair);
         }
         if let Some(other) = other.filter(|_| was) {

@@ -57,6 +57,9 @@ pub mod quirk {
     pub const SIGNAL: u32 = 1024;
     /// Completion queues are more than the process may have of memory.
     pub const NO_QUEUES: u32 = 2048;
+    /// A program that disconnects is not told of the end, as by an RNIC whose driver waits for the
+    /// peer.
+    pub const UNTOLD: u32 = 4096;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.
