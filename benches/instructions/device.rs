@@ -52,8 +52,9 @@ impl Pair {
         let queues = Queues { sends: 64, receives: 64, inline: 0 };
         let listener = Listener::open(&device, address(PORT), 1).expect("a listener");
         qp.begin_to(address(PORT), &ConnectOptions::default()).expect("an idle QP");
-        let mut asked = std::iter::repeat_with(|| listener.accept(queues).expect("the device is there"));
-        let (mut peer, _) = asked.find_map(|asked| asked).expect("a request");
+        let mut asked = std::iter::repeat_with(|| listener.take().expect("the device is there"));
+        let request = asked.find_map(|asked| asked).expect("a request");
+        let mut peer = request.endpoint(&device, queues).expect("a queue pair");
         peer.accept(Offer::default()).expect("a peer that waits");
         while !matches!(peer.event(), Ok(Some(Event::Connected(_)))) {
             std::thread::yield_now();

@@ -97,17 +97,6 @@ impl Listener {
             }
         }
     }
-
-    /// Takes the oldest request of a peer as [`take`](Self::take) does, with the endpoint that
-    /// answers it, and with queues of these lengths.
-    ///
-    /// # Errors
-    /// The device is gone, or could not make a queue pair; the peer is rejected then.
-    pub fn accept(&self, queues: Queues) -> Result<Option<(Endpoint, Asked)>, DeviceError> {
-        let Some(request) = self.take()? else { return Ok(None) };
-        let asked = request.asked().clone();
-        Ok(Some((request.endpoint(&self.device, queues)?, asked)))
-    }
 }
 
 /// The descriptor that is readable while requests wait.

@@ -117,8 +117,8 @@ impl Host {
     pub(super) fn asked(&self, listener: &Listener) -> Endpoint {
         let since = Instant::now();
         loop {
-            if let Some((peer, _)) = listener.accept(QUEUES).unwrap() {
-                return peer;
+            if let Some(request) = listener.take().unwrap() {
+                return request.endpoint(listener.device(), QUEUES).unwrap();
             }
             wait(listener, since);
         }

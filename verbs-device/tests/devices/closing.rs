@@ -3,7 +3,7 @@
 use rddp_rdma::{Access, RecvWr, SendWr, Status};
 use rddp_verbs_device::{DeviceError, Event, Offer};
 
-use crate::support::{Kind, QUEUES, adapters, completion, event, event_beside, host, hosts, quirk, rnics};
+use crate::support::{Kind, adapters, completion, event, event_beside, host, hosts, quirk, rnics};
 
 /// To disconnect at once would take a message with it that the peer has, and has not acknowledged.
 #[test]
@@ -118,7 +118,7 @@ fn a_device_that_is_removed_says_so_to_all_that_use_it() {
     host.remove();
     assert!(matches!(event(&mut active), Event::Removed));
     assert!(active.post_send(&SendWr::send(1, Vec::new())).is_err());
-    assert!(matches!(listener.accept(QUEUES), Err(DeviceError::Removed { .. })));
+    assert!(matches!(listener.take(), Err(DeviceError::Removed { .. })));
 }
 
 #[test]

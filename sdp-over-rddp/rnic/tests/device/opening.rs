@@ -16,11 +16,9 @@ const QUEUES: Queues = Queues { sends: 8, receives: 8, inline: 0 };
 
 /// Waits for the request of a peer, and returns its private data, too.
 fn asked(listener: &Listener) -> (Endpoint, Vec<u8>) {
-    std::iter::repeat_with(|| listener.accept(QUEUES).unwrap())
-        .flatten()
-        .map(|(peer, asked)| (peer, asked.private_data))
-        .next()
-        .unwrap()
+    let request = std::iter::repeat_with(|| listener.take().unwrap()).flatten().next().unwrap();
+    let hello = request.asked().private_data.clone();
+    (request.endpoint(listener.device(), QUEUES).unwrap(), hello)
 }
 
 /// Answers the request of a peer, and returns what the peer's call does then.
