@@ -179,10 +179,20 @@ pub fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
     }
     match status {
         Status::Flushed => Failure::peer("the peer closed the connection, or it was lost"),
-        Status::LocalOperation => Failure::peer("this connection cannot carry out the request")
-            .remedy("a Read needs ORD of at least 1, which the peer has to offer as IRD (MPA revision 2)"),
+        Status::LocalOperation => not_carried_out(By::of(rnic).is_host()),
         status => Failure::peer(status.to_string()),
     }
+}
+
+/// Returns the failure of a request that this end's device, or one of the host, did not carry out.
+fn not_carried_out(by_host: bool) -> Failure {
+    if by_host {
+        // siw says so of the request that it is sending when the connection ends. What helps then
+        // depends on the command: most can be repeated.
+        return Failure::peer("the device did not send a request, or lost the connection: see dmesg, too");
+    }
+    Failure::peer("this connection cannot carry out the request")
+        .remedy("a Read needs ORD of at least 1, which the peer has to offer as IRD (MPA revision 2)")
 }
 
 /// The parameters of a connection, to print as text and as JSON.
@@ -255,5 +265,17 @@ impl std::fmt::Display for Agreed {
             (true, false) => f.write_str(", markers sent"),
             (false, true) => f.write_str(", markers received"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_carried_out;
+
+    /// A remedy of its own would keep commands from telling theirs.
+    #[test]
+    fn a_devices_trouble_is_not_taken_for_a_lack_of_reads() {
+        assert_eq!(not_carried_out(true).how(), None);
+        assert!(not_carried_out(false).how().unwrap().contains("ORD"));
     }
 }
