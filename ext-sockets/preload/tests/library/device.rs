@@ -112,7 +112,10 @@ fn a_server_without_sdp_gets_plain_tcp_where_that_is_allowed() {
     let mut port = String::new();
     told.read_line(&mut port).unwrap();
     let either = [("RDDP_FAMILY", "sdp-or-tcp"), ("RDDP_SDP_DEVICE", "nosuch0")];
-    succeeded(&device(&scratch, true, &["leaves", port.trim()]).envs(either).output().unwrap());
+    let left = device(&scratch, true, &["leaves", port.trim()]).envs(either).output().unwrap();
+    succeeded(&left);
+    let said = String::from_utf8_lossy(&left.stderr);
+    assert!(said.contains("there is no RDMA device nosuch0") && !said.contains("child"), "{said}");
     let mut count = String::new();
     told.read_to_string(&mut count).unwrap();
     assert_eq!(count, format!("{}\n", 1 << 20));

@@ -340,7 +340,9 @@ static void reads_all(int from) {
 /* leaves PORT: sends much, and exits at once. takes PORT: prints how much comes. */
 static void leaves(void) {
     static char octets[1 << 20];
-    int a = connected();
+    int a = connected(), error = -1;
+    IS(getsockopt(a, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}), 0);
+    IS(error, 0);
     IS(send(a, octets, sizeof octets, 0), sizeof octets);
     exit(0);
 }

@@ -25,6 +25,12 @@ impl Device {
     pub(super) fn link(&self) -> Result<Arc<Link>, Errno> {
         link::of(self.held.cookie()).ok_or_else(end::refusal)
     }
+
+    /// Returns the link of a socket that has one. Before `connect`, and where that went on in plain
+    /// TCP, the kernel's socket is all there is.
+    fn if_linked(&self) -> Option<Arc<Link>> {
+        if self.held.is_still_tcp() { None } else { self.link().ok() }
+    }
 }
 
 impl SocketKind for Device {
@@ -66,17 +72,17 @@ impl SocketKind for Device {
     }
 
     fn apply(&self, settings: &Settings) {
-        if let Ok(Some(stream)) = self.link().and_then(|link| link.stream()) {
+        if let Some(Ok(Some(stream))) = self.if_linked().map(|link| link.stream()) {
             stream.set_low_water(usize::try_from(settings.saved.rcvlowat).unwrap_or(1));
         }
     }
 
     fn kernels(&self) -> Option<c_int> {
-        self.link().ok()?.tcp()
+        self.if_linked()?.tcp()
     }
 
     fn describe(&self, settings: &mut Settings) {
-        if let Ok(link) = self.link() {
+        if let Some(link) = self.if_linked() {
             match &*link.life() {
                 Life::Connected(_) => settings.mode = Mode::On,
                 Life::Failed(errno) => settings.fail(*errno),
@@ -94,11 +100,14 @@ impl SocketKind for Device {
     }
 
     fn take_error(&self) -> Option<Errno> {
+        if self.held.is_still_tcp() {
+            return None;
+        }
         Some(self.link().map_or_else(|errno| errno, |link| link.take_error()))
     }
 
     fn names(&self) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
-        self.link().ok().map(|link| link.names())
+        self.if_linked().map(|link| link.names())
     }
 }
 
