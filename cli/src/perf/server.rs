@@ -167,6 +167,9 @@ impl Server {
     }
 
     /// Serves until the program is told to stop.
+    ///
+    /// # Errors
+    /// Nobody can connect any more, over TCP or by one of the devices.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Server { control, rdma, listening, shared, quiet } = self;
         let failed = |error: std::io::Error| Failure::failed(format!("accepting connections: {error}"));
@@ -174,7 +177,7 @@ impl Server {
         let accepting =
             thread::Builder::new().spawn(move || accept_rdma(&rdma, &for_rdma)).map_err(failed)?;
         let mut warnings = Seldom::default();
-        while !signals::stopped() {
+        while !signals::stopped() && !accepting.is_finished() {
             let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
             // A poll that fails has not slept.
             let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
@@ -193,8 +196,7 @@ impl Server {
                 Err(error) => return Err(failed(error)),
             }
         }
-        drop(accepting.join());
-        Ok(())
+        accepting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -206,16 +208,9 @@ fn is_shortage(error: &std::io::Error) -> bool {
         .is_some_and(|code| [EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| *errno as i32 == code))
 }
 
-fn accept_rdma(listeners: &Listeners, shared: &Shared) {
+fn accept_rdma(listeners: &Listeners, shared: &Shared) -> Result<(), Failure> {
     while !signals::stopped() {
-        let (rnic, request) = match listeners.accept(signals::CHECK_INTERVAL) {
-            Ok(Some(request)) => request,
-            Ok(None) => continue,
-            Err(failure) => {
-                out::warn(format_args!("RDMA connections: {failure}"));
-                return;
-            }
-        };
+        let Some((rnic, request)) = listeners.accept(signals::CHECK_INTERVAL)? else { continue };
         let Some((session, lane)) = parse_private_data(request.private_data()) else {
             tracing::info!("an RDMA connection that belongs to no rddp perf client");
             let _ = request.reject(b"this is rddp perf: connect with rddp perf client");
@@ -223,6 +218,7 @@ fn accept_rdma(listeners: &Listeners, shared: &Shared) {
         };
         shared.deliver(session, Arrival::Rdma(lane, rnic.clone(), Box::new(request)));
     }
+    Ok(())
 }
 
 /// Returns the session and the number of a connection. What follows them is for the session.
