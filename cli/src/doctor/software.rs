@@ -53,7 +53,7 @@ fn operations(device: &Capabilities) -> String {
         ("memory windows", device.windows),
         ("Send with Invalidate", device.send_invalidate),
         ("shared receive queues", device.shared_receives),
-        ("the octets of a Write in order", device.data_in_order),
+        ("order within a Write", device.data_in_order),
     ];
     has.map(|(what, is_there)| format!("{}{what}", if is_there { "" } else { "no " })).join(", ")
 }
