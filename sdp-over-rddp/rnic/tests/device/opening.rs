@@ -121,7 +121,7 @@ fn ask(host: &Host, addr: SocketAddr) -> (Endpoint, Event) {
     (peer, outcome)
 }
 
-/// One address has half of the places at most.
+/// Peers of one address have half of the places at most.
 #[test]
 fn silent_peers_of_one_address_leave_places_to_others() {
     let host = host("crowd", Kind::Rxe, 0);
