@@ -21,6 +21,9 @@ use crate::switch;
 /// Octets that are moved at a time.
 const CHUNK: usize = 256 << 10;
 
+/// Octets for which a receive has room though none were there just before: more may come meanwhile.
+const ROOM: usize = 4 << 10;
+
 impl Device {
     pub(super) fn receive(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
         self.refuse(flags, "MSG_OOB", libc::MSG_OOB, Errno::INVALID)?;
@@ -211,7 +214,7 @@ pub(super) fn sleep_on(fd: c_int, events: c_short, left: Option<Duration>) -> Re
 
 fn received(stream: &SdpStream, chunk: usize, peeks: bool) -> io::Result<Vec<u8>> {
     let there = stream.ready().octets;
-    let mut octets = vec![0; chunk.min(there.max(1))];
+    let mut octets = vec![0; chunk.min(there.max(ROOM))];
     let count = stream.try_receive(&mut octets, peeks)?;
     octets.truncate(count);
     Ok(octets)
