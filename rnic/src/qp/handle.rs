@@ -97,6 +97,9 @@ impl QueuePair {
             events.adopt(&device.adapter)?;
         }
         let srq = config.srq.as_ref().map(|srq| srq.inner.here().cloned()).transpose()?;
+        if srq.as_ref().is_some_and(|srq| !srq.is_of(&device.adapter)) {
+            return Err(Error::Foreign("a shared receive queue"));
+        }
         let num = match config.num {
             Some(num) => device.free_qp(num)?,
             None => device.next_qp(),

@@ -196,6 +196,11 @@ impl SrqInner {
         Some(Taken { wr, limit_reached: queue.is_limit_reached() })
     }
 
+    /// Returns whether the queue belongs to this device.
+    pub(crate) fn is_of(&self, device: &Arc<Adapter>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     /// Notes that `qp` has given back one receive: its completion was delivered and the program
     /// posts anew.
     pub(crate) fn release(&self, qp: QpNum) {

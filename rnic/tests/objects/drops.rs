@@ -130,6 +130,7 @@ fn objects_of_different_devices_do_not_mix() {
         QpConfig::new(&b.cq),
         QpConfig { send_cq: b.cq.clone(), ..QpConfig::new(&a.cq) },
         QpConfig { recv_cq: b.cq.clone(), ..QpConfig::new(&a.cq) },
+        QpConfig { srq: Some(b.pd.create_srq(SrqConfig::default())), ..QpConfig::new(&a.cq) },
     ] {
         let refused = a.pd.create_qp(&config).map(drop).unwrap_err();
         assert!(matches!(refused, rddp_rnic::Error::Foreign(_)), "{refused}");
