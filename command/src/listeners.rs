@@ -13,10 +13,18 @@ use serde::Serialize;
 use crate::addr::{rdma_listener, shown};
 use crate::device::{ADD_ADDRESS, By, Choice};
 use crate::failure::Failure;
+use crate::out;
 
 /// The listeners of a server: one, or more where a device has several addresses, for each device.
 /// The devices are open beside each other, so that one completion queue serves all.
-pub struct Listeners(Vec<Door>);
+///
+/// A device that is removed is left out, with a line that says so, for as long as there is another.
+#[derive(Default)]
+pub struct Listeners {
+    doors: Vec<Door>,
+    /// The end of the device that was left out last.
+    lost: Option<Failure>,
+}
 
 /// A listener, with its device.
 struct Door {
@@ -51,12 +59,16 @@ impl Listeners {
         refuse_two_of_tcp(&rnics)?;
         // Software can find a free port for all: other devices have ports of their own.
         rnics.sort_by_key(|rnic| By::of(rnic).is_host());
-        let (mut all, mut port) = (Listeners(Vec::new()), port);
+        let (mut all, mut port) = (Listeners::default(), port);
         for rnic in rnics {
             for bind in places(&rnic, bind)? {
                 let (listener, listening) = rdma_listener(&rnic, bind, port, options)?;
                 port = listening.port();
-                all.0.push(Door { rnic: rnic.clone(), listener, at: At { by: By::of(&rnic), listening } });
+                all.doors.push(Door {
+                    rnic: rnic.clone(),
+                    listener,
+                    at: At { by: By::of(&rnic), listening },
+                });
             }
         }
         Ok(all)
@@ -64,52 +76,82 @@ impl Listeners {
 
     /// Returns what a listener that is there already is.
     pub fn of(rnic: &Rnic, listener: Listener, listening: SocketAddr) -> Self {
-        Listeners(vec![Door { rnic: rnic.clone(), listener, at: At { by: By::of(rnic), listening } }])
+        let door = Door { rnic: rnic.clone(), listener, at: At { by: By::of(rnic), listening } };
+        Listeners { doors: vec![door], ..Listeners::default() }
     }
 
     /// Returns the address of the first device.
     pub fn addr(&self) -> SocketAddr {
-        self.0.first().map_or(SocketAddr::from(([0; 4], 0)), |door| door.at.listening)
+        self.doors.first().map_or(SocketAddr::from(([0; 4], 0)), |door| door.at.listening)
     }
 
     /// Returns all places.
     pub fn places(&self) -> Vec<At> {
-        self.0.iter().map(|door| door.at.clone()).collect()
+        self.doors.iter().map(|door| door.at.clone()).collect()
     }
 
     /// Returns the devices.
     pub fn devices(&self) -> impl Iterator<Item = &Rnic> {
-        self.0.iter().map(|door| &door.rnic)
+        self.doors.iter().map(|door| &door.rnic)
     }
 
     /// Returns the words for all places; of software alone, the address.
     pub fn shown(&self) -> String {
         let place = |door: &Door| {
             let At { by, listening } = &door.at;
-            let others = self.0.len() > 1 || by.is_host();
+            let others = self.doors.len() > 1 || by.is_host();
             if others { format!("{} by {by}", shown(*listening)) } else { shown(*listening) }
         };
-        self.0.iter().map(place).collect::<Vec<_>>().join(", ")
+        self.doors.iter().map(place).collect::<Vec<_>>().join(", ")
     }
 
     /// Takes a request, with the device that it has come by. Sleeps until there is one, for at most
     /// this time.
-    pub fn accept(&self, patience: Duration) -> Result<Option<(&Rnic, ConnectRequest)>, Failure> {
-        let failed = |error: io::Error| Failure::failed(format!("accepting: {error}"));
+    ///
+    /// # Errors
+    /// No device is left.
+    pub fn accept(&mut self, patience: Duration) -> Result<Option<(Rnic, ConnectRequest)>, Failure> {
         let mut fds: Vec<_> =
-            self.0.iter().map(|door| PollFd::new(door.listener.as_fd(), PollFlags::POLLIN)).collect();
+            self.doors.iter().map(|door| PollFd::new(door.listener.as_fd(), PollFlags::POLLIN)).collect();
         match poll(&mut fds, u16::try_from(patience.as_millis()).unwrap_or(u16::MAX)) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(failed(error.into())),
+            Err(error) => return Err(Failure::failed(format!("accepting: {}", io::Error::from(error)))),
         }
-        for (door, fd) in self.0.iter().zip(fds) {
-            if fd.any().unwrap_or(true)
-                && let Some(request) = door.listener.accept(Some(Duration::ZERO)).map_err(failed)?
-            {
-                return Ok(Some((&door.rnic, request)));
+        let ready: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+        let count = ready.len();
+        for index in (0..count).filter(|index| ready[*index]) {
+            let Door { rnic, listener, .. } = &self.doors[index];
+            match listener.accept(Some(Duration::ZERO)) {
+                Ok(None) => {}
+                Ok(Some(request)) => {
+                    return Ok(Some((rnic.clone(), request)));
+                }
+                Err(error) => return self.lose(index, &error).map(|()| None),
             }
         }
         Ok(None)
+    }
+
+    /// Leaves a device out whose listener has ended.
+    fn lose(&mut self, index: usize, error: &io::Error) -> Result<(), Failure> {
+        let by = self.doors[index].at.by.clone();
+        self.doors.retain(|door| door.at.by != by);
+        let lost = Failure::failed(format!("nobody can connect by {by} any more: {error}"))
+            .remedy("start the server again when the device is back");
+        if self.doors.is_empty() {
+            return Err(lost);
+        }
+        out::server_warns(format_args!("{lost}; served on {}", self.shown()));
+        self.lost = Some(lost);
+        Ok(())
+    }
+
+    /// Ends all.
+    ///
+    /// # Errors
+    /// A device was left out.
+    pub fn end(self) -> Result<(), Failure> {
+        self.lost.map_or(Ok(()), Err)
     }
 }
 
@@ -150,7 +192,7 @@ mod tests {
     fn software_alone_listens_as_ever() {
         let local = Some("127.0.0.1".parse().unwrap());
         let options = ConnectOptions::default();
-        let all = Listeners::open(&[Choice::software()], local, 0, &options).unwrap();
+        let mut all = Listeners::open(&[Choice::software()], local, 0, &options).unwrap();
         assert_eq!(all.shown(), all.addr().to_string());
         assert!(all.accept(Duration::ZERO).unwrap().is_none());
         // Whoever says nothing is no request.

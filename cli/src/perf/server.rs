@@ -169,13 +169,12 @@ impl Server {
     /// Serves until the program is told to stop.
     ///
     /// # Errors
-    /// Nobody can connect any more, over TCP or by one of the devices.
+    /// Nobody can connect any more, over TCP or by any device, or by one of them since it is gone.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Server { control, rdma, listening, shared, quiet } = self;
         let failed = |error: std::io::Error| Failure::failed(format!("accepting connections: {error}"));
         let for_rdma = shared.clone();
-        let accepting =
-            thread::Builder::new().spawn(move || accept_rdma(&rdma, &for_rdma)).map_err(failed)?;
+        let accepting = thread::Builder::new().spawn(move || accept_rdma(rdma, &for_rdma)).map_err(failed)?;
         let mut warnings = Seldom::default();
         while !signals::stopped() && !accepting.is_finished() {
             let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
@@ -208,7 +207,7 @@ fn is_shortage(error: &std::io::Error) -> bool {
         .is_some_and(|code| [EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| *errno as i32 == code))
 }
 
-fn accept_rdma(listeners: &Listeners, shared: &Shared) -> Result<(), Failure> {
+fn accept_rdma(mut listeners: Listeners, shared: &Shared) -> Result<(), Failure> {
     while !signals::stopped() {
         let Some((rnic, request)) = listeners.accept(signals::CHECK_INTERVAL)? else { continue };
         let Some((session, lane)) = parse_private_data(request.private_data()) else {
@@ -216,9 +215,9 @@ fn accept_rdma(listeners: &Listeners, shared: &Shared) -> Result<(), Failure> {
             let _ = request.reject(b"this is rddp perf: connect with rddp perf client");
             continue;
         };
-        shared.deliver(session, Arrival::Rdma(lane, rnic.clone(), Box::new(request)));
+        shared.deliver(session, Arrival::Rdma(lane, rnic, Box::new(request)));
     }
-    Ok(())
+    listeners.end()
 }
 
 /// Returns the session and the number of a connection. What follows them is for the session.

@@ -46,7 +46,8 @@ struct Listening {
 }
 
 pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
-    let listeners = Listeners::open(&args.device.all()?, args.bind, args.port, &ConnectOptions::default())?;
+    let mut listeners =
+        Listeners::open(&args.device.all()?, args.bind, args.port, &ConnectOptions::default())?;
     if args.json {
         out::json_event(&Listening { listening: listeners.addr(), devices: listeners.places() });
     } else {
@@ -62,7 +63,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
             let _ = request.reject(b"too many clients");
             continue;
         };
-        let (rnic, json) = (rnic.clone(), args.json);
+        let json = args.json;
         threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
         let work = move |(request, _place): (ConnectRequest, Place)| serve_one(&rnic, request, json);
         match threads::start((request, place), work) {
@@ -75,10 +76,10 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
         }
         taken += 1;
     }
-    drop(listeners);
+    let ended = listeners.end();
     // Clients that are being served stop by themselves.
     threads.into_iter().for_each(|thread| drop(thread.join()));
-    Ok(())
+    ended
 }
 
 fn serve_one(rnic: &Rnic, request: ConnectRequest, json: bool) {

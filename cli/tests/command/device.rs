@@ -4,6 +4,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
 use crate::program::{Ended, Server, command, run};
 
 /// Returns a folder with these files as the libraries of a host.
@@ -109,6 +112,53 @@ fn servers_have_devices_by_name_and_no_two_for_one_tcp_port() {
     }
     with_devices(&["ping", "192.0.2.1", "--device", "soft,rxe0"]).failed(2, &["one device"]);
     run(&["ping", "192.0.2.1", "--device", "a/b"]).failed(2, &["rdma link"]);
+}
+
+/// A server loses a device of two, and with the last of them its purpose.
+#[test]
+fn a_server_goes_on_with_the_devices_that_are_left() {
+    let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+    let folder = libraries(&fake, &fake);
+    let removals = folder.path().join("removals");
+    mkfifo(&removals, Mode::S_IRWXU).unwrap();
+    for (server, client, path) in [
+        (&["ping", "--server"][..], &["ping", "--count", "1"][..], ""),
+        (&["perf", "server"], &["perf", "client", "--op", "write", "-n", "100"], ""),
+        (&["serve", "."], &["ls"], "/"),
+    ] {
+        for devices in ["soft,rxe0", "rxe0"] {
+            let args = ["--bind", "127.101.0.1", "--port", "0", "--json", "--device", devices];
+            let mut command = on(&folder, &[server, &args].concat());
+            let mut server = Server::by(command.env("FAKE_REMOVALS", &removals));
+            std::fs::write(&removals, "1").unwrap();
+            if devices == "rxe0" {
+                assert_eq!(server.ended(), 1, "{client:?}");
+                continue;
+            }
+            let told = std::iter::repeat_with(|| server.complaint());
+            let told = told.take(4).find(|line| line.contains("nobody can connect by rxe0 (roce) any more"));
+            assert!(told.is_some_and(|line| line.contains("was removed")), "{client:?}");
+            run(&[client, &[&(server.host() + path)]].concat()).ok();
+            assert_eq!(server.stop(), 1, "{client:?}: the end tells of it, too");
+        }
+    }
+}
+
+/// Neither NBD nor NVMe over RDMA is carried by a device here.
+#[test]
+fn disks_are_served_by_software_whatever_the_variable_says() {
+    let disk = tempfile::NamedTempFile::new().unwrap();
+    disk.as_file().set_len(1 << 20).unwrap();
+    let with = |args: &[&str]| {
+        let mut command = command(args);
+        command.env("RDDP_DEVICE", "siw77");
+        command
+    };
+    let path = disk.path().to_str().unwrap();
+    let server = Server::by(&mut with(&["block", "serve", path, "--port", "0", "--json"]));
+    let uri = format!("nbd://{}/", server.addr);
+    Ended::from(with(&["block", "bench", "-t", "0.1", &uri]).output().unwrap()).ok();
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]

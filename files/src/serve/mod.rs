@@ -104,7 +104,7 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
     }
     let token = Token::of(args.token.as_deref())?;
     let root = Root::open(dir).map_err(|error| error.failure(FailureKind::Failed))?;
-    let listeners = listen(args)?;
+    let mut listeners = listen(args)?;
     listeners.devices().try_for_each(|rnic| args.plan.check(rnic))?;
     if args.json {
         out::json_event(&Listening { listening: listeners.addr(), devices: listeners.places() });
@@ -133,12 +133,12 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
     let mut workers = Workers::new(&server);
     while !signals::stopped() {
         if let Some((rnic, request)) = listeners.accept(signals::CHECK_INTERVAL)? {
-            take_in(&server, &mut workers, rnic.clone(), request);
+            take_in(&server, &mut workers, rnic, request);
         }
     }
-    drop(listeners);
+    let ended = listeners.end();
     server.drain();
-    Ok(())
+    ended
 }
 
 /// Listens on the socket that a service manager has passed, else on the address of the arguments.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rddp_verbs_layout::{Plain, device, ibv_context, ibv_context_ops, ibv_device};
@@ -166,7 +167,8 @@ impl World {
     }
 
     /// Makes the devices that the variable `FAKE_DEVICES` asks for, such as `siw0=0,rxe0=1`: of a
-    /// program that knows nothing of fake ones.
+    /// program that knows nothing of fake ones. One whose number is written to the FIFO that
+    /// `FAKE_REMOVALS` names is removed.
     pub(crate) fn make_asked_for(&mut self) {
         if std::mem::replace(&mut self.has_asked_for, true) {
             return;
@@ -175,6 +177,13 @@ impl World {
         for (name, kind) in asked.split(',').filter_map(|device| device.split_once('=')) {
             let kind = [Kind::Siw, Kind::Rxe, Kind::Adapter][kind.parse::<usize>().expect("a kind")];
             self.devices.push(Device::new(name.as_bytes(), kind, 0));
+        }
+        if let Some(removals) = std::env::var_os("FAKE_REMOVALS") {
+            thread::spawn(move || {
+                while let Ok(number) = std::fs::read_to_string(&removals) {
+                    world().remove(number.trim().parse().expect("a number"));
+                }
+            });
         }
     }
 
