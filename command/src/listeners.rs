@@ -22,6 +22,8 @@ use crate::out;
 #[derive(Default)]
 pub struct Listeners {
     doors: Vec<Door>,
+    /// The door that is looked at first, so that a crowd at one does not keep those of others out.
+    first: usize,
     /// The end of the device that was left out last.
     lost: Option<Failure>,
 }
@@ -106,7 +108,7 @@ impl Listeners {
     }
 
     /// Takes a request, with the device that it has come by. Sleeps until there is one, for at most
-    /// this time.
+    /// this time. Requests of each listener have their turn.
     ///
     /// # Errors
     /// No device is left.
@@ -119,11 +121,12 @@ impl Listeners {
         }
         let ready: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         let count = ready.len();
-        for index in (0..count).filter(|index| ready[*index]) {
+        for index in (0..count).map(|turn| (self.first + turn) % count).filter(|index| ready[*index]) {
             let Door { rnic, listener, .. } = &self.doors[index];
             match listener.accept(Some(Duration::ZERO)) {
                 Ok(None) => {}
                 Ok(Some(request)) => {
+                    self.first = index + 1;
                     return Ok(Some((rnic.clone(), request)));
                 }
                 Err(error) => return self.lose(index, &error).map(|()| None),
@@ -186,6 +189,8 @@ fn places(rnic: &Rnic, bind: Option<IpAddr>) -> Result<Vec<Option<IpAddr>>, Fail
 mod tests {
     use std::net::TcpStream;
 
+    use rddp_rnic::QpConfig;
+
     use super::*;
 
     #[test]
@@ -200,5 +205,34 @@ mod tests {
         assert!(all.accept(Duration::from_millis(20)).unwrap().is_none());
         let json = serde_json::to_value(all.places()).unwrap();
         assert_eq!((&json[0]["device"], &json[0]["transport"]), (&"soft".into(), &"iwarp".into()));
+    }
+
+    #[test]
+    fn a_crowd_at_one_listener_keeps_nobody_out_at_another() {
+        let rnic = Choice::software().open().unwrap();
+        let (local, options) = (Some("127.0.0.1".parse().unwrap()), ConnectOptions::default());
+        let listen = |_| {
+            let (listener, at) = rdma_listener(&rnic, local, 0, &options).unwrap();
+            Listeners::of(&rnic, listener, at).doors
+        };
+        let doors: Vec<_> = [0; 3].into_iter().flat_map(listen).collect();
+        let mut all = Listeners { doors, ..Listeners::default() };
+        let (cq, pd) = (rnic.create_cq(16).unwrap(), rnic.alloc_pd());
+        let ask = |door: usize| {
+            let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+            let saying = ConnectOptions { private_data: vec![door as u8], ..ConnectOptions::default() };
+            qp.begin_to(all.doors[door].at.listening, &saying).unwrap();
+            qp
+        };
+        let clients: Vec<_> = [0, 0, 0, 0, 2].map(ask).into();
+        // All are there before the first is taken.
+        for door in &all.doors {
+            let mut fds = [PollFd::new(door.listener.as_fd(), PollFlags::POLLIN)];
+            let is_asked = door.at.listening != all.doors[1].at.listening;
+            assert!(!is_asked || poll(&mut fds, 20_000_u16) == Ok(1));
+        }
+        let taken = [0; 2].map(|_| all.accept(Duration::from_secs(20)).unwrap().unwrap().1);
+        assert_eq!(taken.map(|request| request.private_data().to_vec()), [[0], [2]]);
+        drop(clients);
     }
 }
