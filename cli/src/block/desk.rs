@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use rddp_command::device::Choice;
 use rddp_command::endpoint::{cannot_wait, silent};
 use rddp_command::failure::Failure;
 use rddp_command::signals;
 use rddp_rnic::{
-    Access, Completed, Completion, CompletionQueue, ConnectOptions, ProtectionDomain, QpNum, Rnic, Status,
+    Access, Completed, Completion, CompletionQueue, ConnectOptions, ProtectionDomain, QpNum, Status,
 };
 
 use super::bell::Bell;
@@ -39,7 +40,8 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn new() -> Result<Self, Failure> {
-        let rnic = Rnic::open()?;
+        // As the server's.
+        let rnic = Choice::software().open()?;
         let cq = rnic.create_cq(64)?;
         let bell = Bell::new(&cq);
         Ok(Desk { pd: rnic.alloc_pd(), cq, bell, kept: RefCell::default() })

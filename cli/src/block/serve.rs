@@ -15,11 +15,12 @@ use clap::Args;
 use rddp_block::export::Export;
 use rddp_block::nvme::target::Target;
 use rddp_block::nvme::{self, step::Subsystem};
+use rddp_command::device::Choice;
 use rddp_command::failure::{EXIT_CODES, Failure, printable_name};
 use rddp_command::places::Places;
 use rddp_command::units::{about, parse_octets};
 use rddp_command::{addr, out, signals};
-use rddp_rnic::{Access, Rnic};
+use rddp_rnic::Access;
 use serde::Serialize;
 
 use super::PORT;
@@ -128,7 +129,8 @@ fn parse_memory(text: &str) -> Result<usize, String> {
 
 impl ServeArgs {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let rnic = Rnic::open()?;
+        // These protocols are those of software alone, whatever RDDP_DEVICE says.
+        let rnic = Choice::software().open()?;
         let cq = rnic.create_cq(super::client::COMPLETIONS)?;
         let bell = Bell::new(&cq);
         let (results, done) = Results::new(&bell);
