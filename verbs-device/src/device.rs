@@ -11,9 +11,10 @@ use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, poll};
 use rddp_rdma::{Access, Atomics, Capabilities, Protocol};
-use rddp_verbs_layout::{cm, device, ibv_device_attr, ibv_port_attr};
+use rddp_verbs_layout::{cm, device, event, ibv_device_attr, ibv_port_attr};
 
 use crate::error::DeviceError;
+use crate::last::Last;
 use crate::sys::{Context, DeviceEvent, Domain, Id, Library, flags_of};
 
 /// The protocol that a device speaks.
@@ -45,7 +46,16 @@ struct Inner {
     context: Context,
     transport: Transport,
     capabilities: Capabilities,
+    shared_limits: SharedLimits,
     is_siw: bool,
+    last: Last,
+}
+
+/// Limits of a shared receive queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedLimits {
+    pub(crate) receives: usize,
+    pub(crate) pieces: usize,
 }
 
 /// Time to look for the device that the way to an address leads through.
@@ -122,7 +132,11 @@ impl Device {
         };
         let capabilities = capabilities(transport, &attributes, &port);
         let is_siw = attributes.vendor_id == SIW;
-        let inner = Inner { name, context, transport, capabilities, is_siw };
+        let count = |number: i32| usize::try_from(number).unwrap_or(0);
+        let pieces = count(attributes.max_srq_sge).min(capabilities.max_sge);
+        let shared_limits = SharedLimits { receives: count(attributes.max_srq_wr), pieces };
+        let last = Last::default();
+        let inner = Inner { name, context, transport, capabilities, shared_limits, is_siw, last };
         Ok(Device { library, inner: Arc::new(inner), domain })
     }
 
@@ -165,6 +179,10 @@ impl Device {
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         &self.inner.capabilities
+    }
+
+    pub(crate) fn shared_limits(&self) -> SharedLimits {
+        self.inner.shared_limits
     }
 
     /// Returns the protection domain of all memory and connections of this object.
@@ -239,7 +257,27 @@ impl Device {
     /// # Errors
     /// The device is gone.
     pub fn event(&self) -> Result<Option<DeviceEvent>, DeviceError> {
-        self.inner.context.event().map_err(|error| self.failed("ibv_get_async_event", error))
+        let event = self.inner.context.event().map_err(|error| self.failed("ibv_get_async_event", error))?;
+        if let Some(DeviceEvent { kind: event::QP_LAST_WQE_REACHED, qp: Some(qp) }) = event {
+            self.inner.last.note(qp);
+        }
+        Ok(event)
+    }
+
+    /// Returns whether a queue pair that has failed takes nothing more from its shared receive
+    /// queue, and what it had taken has completed. siw tells no such thing, and need not: both are
+    /// so when it has failed.
+    pub(crate) fn has_taken_last(&self, qp: u32) -> bool {
+        // Another thread may take the event of this one's.
+        while let Ok(Some(event)) = self.event() {
+            tracing::debug!(device = self.name(), ?event, "an event");
+        }
+        self.inner.is_siw || self.inner.last.has(qp)
+    }
+
+    /// Returns what the device has told of last receives.
+    pub(crate) fn last(&self) -> &Last {
+        &self.inner.last
     }
 
     /// Returns an error of a call on this device.
@@ -324,7 +362,7 @@ fn capabilities(transport: Transport, device: &ibv_device_attr, port: &ibv_port_
         read_sink: Access::LOCAL_WRITE | if is_iwarp { Access::REMOTE_WRITE } else { Access::empty() },
         windows: false,
         send_invalidate: is_iwarp,
-        shared_receives: false,
+        shared_receives: device.max_srq > 0 && device.max_srq_wr > 0,
         zero_based: false,
         data_in_order: false,
     }

@@ -11,6 +11,8 @@
 //! | `device` | the devices of a host, and their limits |
 //! | `endpoint` | a connection: an id of the connection manager, a queue pair, its completions |
 //! | `listener` | requests of peers for connections |
+//! | `shared` | receives that several connections take from |
+//! | `last` | what a device tells of shared receives when a connection ends |
 //! | `presence` | a watch over a device |
 //! | `words` | numbers of C's headers and the words of `rddp-rdma` |
 //! | `error` | errors, each with its cause and what helps |
@@ -35,8 +37,10 @@
 mod device;
 mod endpoint;
 mod error;
+mod last;
 mod listener;
 mod presence;
+mod shared;
 mod sys;
 mod words;
 
@@ -45,4 +49,5 @@ pub use endpoint::{Agreed, Endpoint, Event, Offer, Queues};
 pub use error::{ConnectFailed, DeviceError, LoadError, PostError};
 pub use listener::{Asked, Listener, Request};
 pub use presence::Presence;
+pub use shared::SharedReceives;
 pub use sys::{DeviceEvent, Domain, Library, Registration};

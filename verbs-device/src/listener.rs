@@ -10,6 +10,7 @@ use rddp_verbs_layout::cm;
 use crate::device::{Device, Transport};
 use crate::endpoint::{Agreed, Endpoint, Queues};
 use crate::error::DeviceError;
+use crate::shared::SharedReceives;
 use crate::sys::{CmEvent, EventChannel, Id};
 
 /// A listener at an address of a device.
@@ -128,10 +129,24 @@ impl Request {
     ///
     /// # Errors
     /// The device cannot make a queue pair; the peer is rejected.
-    pub fn endpoint(mut self, device: &Device, queues: Queues) -> Result<Endpoint, DeviceError> {
+    pub fn endpoint(self, device: &Device, queues: Queues) -> Result<Endpoint, DeviceError> {
+        self.endpoint_sharing(device, queues, None)
+    }
+
+    /// Makes the endpoint as [`endpoint`](Self::endpoint) does, with receives of a shared queue of
+    /// the device if there is one.
+    ///
+    /// # Errors
+    /// As those of `endpoint`.
+    pub fn endpoint_sharing(
+        mut self,
+        device: &Device,
+        queues: Queues,
+        shared: Option<SharedReceives>,
+    ) -> Result<Endpoint, DeviceError> {
         self.id.separate().map_err(|error| device.failed("rdma_migrate_id", error))?;
         let agreed = Agreed { private_data: Vec::new(), ird: self.asked.ird, ord: self.asked.ord };
-        Endpoint::asked(device, self.id, agreed, queues)
+        Endpoint::asked(device, self.id, agreed, queues, shared)
     }
 
     /// Rejects the request, with private data for the peer's program.

@@ -5,6 +5,19 @@ use rddp_verbs_layout::{Plain, access, cm, ibv_send_wr, ibv_sge, ibv_wc, send, s
 
 use crate::error::PostError;
 
+/// The bit of a number that says that it is a receive's.
+pub(crate) const RECEIVE: u64 = 1 << 63;
+
+/// Returns whether a number is a receive's.
+pub(crate) fn is_receive(number: u64) -> bool {
+    number & RECEIVE != 0
+}
+
+/// Returns the number of a shared receive, as its owner has it.
+pub(crate) fn number_of(number: u64) -> u64 {
+    number & !RECEIVE
+}
+
 /// Returns the outcome of a request by the device's number.
 pub(crate) fn status_of(number: u32, is_receive: bool) -> Status {
     match number {
@@ -162,6 +175,31 @@ pub(crate) fn prepare(of: &SendWr) -> Result<Prepared<'_>, PostError> {
 /// Returns a piece as C has it.
 pub(crate) fn piece(of: Sge) -> ibv_sge {
     ibv_sge { addr: of.addr, length: of.len as u32, lkey: of.stag.0 }
+}
+
+/// A piece of no octets.
+const NOWHERE: Sge = Sge { stag: Stag(0), addr: 0, len: 0 };
+
+/// Makes C's pieces of a list, in memory that is kept, without those of no octets, of which devices
+/// differ in what they take them for. A Read has one at least, and so has an RNIC's receive.
+pub(crate) fn fill<'a>(
+    pieces: &'a mut Vec<ibv_sge>,
+    list: &[Sge],
+    max: usize,
+    wants_one: bool,
+    mut name: impl FnMut(Sge) -> Option<Sge>,
+) -> Result<&'a [ibv_sge], PostError> {
+    if list.len() > max {
+        return Err(PostError::TooManyPieces { count: list.len(), max });
+    }
+    pieces.clear();
+    for sge in list.iter().filter(|sge| sge.len > 0) {
+        pieces.push(piece(name(*sge).ok_or(PostError::Unregistered)?));
+    }
+    if pieces.is_empty() && wants_one {
+        pieces.push(piece(NOWHERE));
+    }
+    Ok(pieces)
 }
 
 /// Returns the rights of peers on a queue pair as C has them.

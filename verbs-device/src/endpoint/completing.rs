@@ -5,10 +5,9 @@ use std::io;
 use rddp_rdma::{Completion, QpNum, Status};
 use rddp_verbs_layout::ibv_wc;
 
-use super::outstanding::is_receive;
 use super::{BATCH, Endpoint, Stage};
 use crate::error::DeviceError;
-use crate::words::{received, sent, status_of};
+use crate::words::{is_receive, number_of, received, sent, status_of};
 
 impl Endpoint {
     /// Appends the completions that there are: those of receives, of signaled requests, and of all
@@ -71,9 +70,16 @@ impl Endpoint {
             tracing::warn!(device, qp = qp.0, status, vendor_err, "the device has failed a request");
         }
         if is_receive(entry.wr_id) {
-            if let Some(wr_id) = self.receives.take() {
+            let wr_id = match &self.shared {
+                None => self.receives.take(),
+                Some(_) => Some(number_of(entry.wr_id)),
+            };
+            if let Some(wr_id) = wr_id {
                 let mut completion = received(entry, wr_id, qp);
                 completion.status = self.noted(completion.status);
+                if let (Status::Flushed, Some(shared)) = (completion.status, &self.shared) {
+                    shared.give_back(wr_id);
+                }
                 self.ready.push(completion);
             }
             return;

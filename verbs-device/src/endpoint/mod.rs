@@ -7,6 +7,7 @@
 //! | `posting` | requests |
 //! | `completing` | completions, and what wakes their reader |
 //! | `outstanding` | requests that the device has |
+//! | `returning` | receives that an end leaves with the device |
 //! | `link` | what a thread shares that waits in `rdma_connect` |
 
 mod completing;
@@ -14,6 +15,7 @@ mod link;
 mod opening;
 mod outstanding;
 mod posting;
+mod returning;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +23,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rddp_rdma::{Access, Completion, QpNum};
@@ -31,6 +32,7 @@ use self::link::Link;
 use self::outstanding::{Receives, Sends};
 use crate::device::{Device, Transport};
 use crate::error::{ConnectFailed, DeviceError};
+use crate::shared::SharedReceives;
 use crate::sys::{Id, Shape};
 
 /// Lengths of the queues of an endpoint.
@@ -120,10 +122,6 @@ enum Stage {
 /// Time in which the send queue may run empty before a close ends it.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Time in which a queue pair that is told to fail gives its receives back. A device takes some
-/// microseconds, and one that is broken for ever.
-const DRAIN: Duration = Duration::from_secs(2);
-
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
 
@@ -151,6 +149,8 @@ pub struct Endpoint {
     agreed: Agreed,
     sends: Sends,
     receives: Receives,
+    /// The queue that receives are taken from, if the endpoint has none of its own.
+    shared: Option<SharedReceives>,
     ready: Vec<Completion>,
     /// Memory for what is taken at a time, and for the pieces of a request.
     batch: Box<[ibv_wc; BATCH]>,
@@ -185,6 +185,7 @@ impl Endpoint {
             agreed: Agreed { private_data: Vec::new(), ird: 0, ord: 0 },
             sends: Sends::new(queues.sends),
             receives: Receives::default(),
+            shared: None,
             ready: Vec::new(),
             batch: Box::default(),
             pieces: Vec::new(),
@@ -195,23 +196,36 @@ impl Endpoint {
     /// Makes the queue pair.
     fn make_pair(&mut self) -> Result<(), DeviceError> {
         let limits = self.device.capabilities();
+        let receives = self.shared.as_ref().map_or(self.queues.receives, SharedReceives::capacity);
         let shape = Shape {
             sends: (self.queues.sends + OWN) as u32,
-            receives: self.queues.receives as u32,
+            receives: receives as u32,
             send_pieces: limits.max_sge as u32,
             receive_pieces: limits.max_sge as u32,
             inline: self.queues.inline as u32,
         };
-        if self.queues.sends + OWN + self.queues.receives > limits.max_cqes {
+        if self.queues.sends + OWN + receives > limits.max_cqes {
             let (what, device) = ("completion queues that are so long", self.device.name().to_owned());
             return Err(DeviceError::Unsupported { what, device });
         }
-        let made = self.link.id.make_pair(self.device.domain(), shape);
+        let shared = self.shared.as_ref().map(SharedReceives::queue);
+        let made = self.link.id.make_pair(self.device.domain(), shape, shared);
         made.map_err(|(call, error)| self.device.failed(call, error))?;
         let events = self.link.id.pair().map(|pair| pair.completions.as_fd());
         let added = events.map(|fd| self.descriptor.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0)));
         added.transpose().map_err(|error| self.device.failed("epoll_ctl", error.into()))?;
+        if let (Some(_), Some(pair)) = (&self.shared, self.link.id.pair()) {
+            self.device.last().forget(pair.number());
+        }
         Ok(())
+    }
+
+    /// Has receives be taken from a shared queue of the device. To be called before the peer's
+    /// address is [resolved](Event::Resolved), at which the queue pair is made.
+    #[must_use]
+    pub fn sharing(mut self, shared: Option<SharedReceives>) -> Self {
+        self.shared = shared;
+        self
     }
 
     /// Returns the device.
@@ -313,40 +327,8 @@ impl Endpoint {
         self.stage == Stage::Ended && !self.is_iwarp()
     }
 
-    /// Has the device give the receives back, which it would have for as long as a thread that
-    /// waits in `rdma_connect` holds the queue pair: the peer may answer yet.
-    fn take_back(&mut self) -> io::Result<()> {
-        self.stage = Stage::Over;
-        let until = Instant::now() + DRAIN;
-        if let Some(pair) = self.link.id.pair() {
-            pair.fail()?;
-        }
-        while let Some(pair) = self.link.id.pair() {
-            pair.completions.take_events()?;
-            pair.completions.arm()?;
-            self.fetch()?;
-            let left = until.saturating_duration_since(Instant::now());
-            if self.receives.is_empty() || left.is_zero() {
-                break;
-            }
-            let Some(pair) = self.link.id.pair() else { break };
-            let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-            let _ = poll(&mut [PollFd::new(pair.completions.as_fd(), PollFlags::POLLIN)], time);
-        }
-        Ok(())
-    }
-
     fn is_iwarp(&self) -> bool {
         self.device.transport() == Transport::Iwarp
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        if Arc::strong_count(&self.link) > 1 {
-            // What a device that is gone does not give back, it does not touch.
-            let _ = self.take_back();
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use rddp_verbs_layout::{Plain, cm, ibv_qp_attr, qp_mask};
 use super::{Agreed, Endpoint, Event, Offer, Queues, Stage};
 use crate::device::Device;
 use crate::error::{ConnectFailed, DeviceError};
+use crate::shared::SharedReceives;
 use crate::sys::{CmEvent, Id, Parameters};
 use crate::words::{inbound, is_failure};
 
@@ -51,8 +52,9 @@ impl Endpoint {
         id: Id,
         agreed: Agreed,
         queues: Queues,
+        shared: Option<SharedReceives>,
     ) -> Result<Self, DeviceError> {
-        let mut endpoint = Endpoint::new(device, id, false, queues)?;
+        let mut endpoint = Endpoint::new(device, id, false, queues)?.sharing(shared);
         endpoint.agreed = agreed;
         endpoint.make_pair()?;
         Ok(endpoint)

@@ -7,13 +7,7 @@ use std::collections::VecDeque;
 
 use rddp_rdma::{Completed, Status};
 
-/// The bit of a number that says that it is a receive's.
-const RECEIVE: u64 = 1 << 63;
-
-/// Returns whether a number is a receive's.
-pub(super) fn is_receive(number: u64) -> bool {
-    number & RECEIVE != 0
-}
+use crate::words::RECEIVE;
 
 /// A request of the send queue.
 #[derive(Clone, Copy, Debug)]

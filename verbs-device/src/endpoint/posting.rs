@@ -1,13 +1,13 @@
 //! Requests.
 
 use rddp_rdma::{Atomics, Completed, Operation, RecvWr, Remote, SendWr, Sge, Stag};
-use rddp_verbs_layout::{ibv_sge, send};
+use rddp_verbs_layout::send;
 
 use super::outstanding::Sent;
 use super::{Endpoint, OWN, Stage};
 use crate::error::PostError;
 use crate::sys::Octets;
-use crate::words::{Local, Prepared, piece, prepare};
+use crate::words::{Local, Prepared, fill, prepare};
 
 impl Endpoint {
     /// Posts a request to the send queue. Memory is named by the device's keys, and kept until the
@@ -119,6 +119,9 @@ impl Endpoint {
         if self.receives.len() >= self.queues.receives {
             return Err(PostError::QueueFull { capacity: self.queues.receives });
         }
+        if self.shared.is_some() {
+            return Err(PostError::Unsupported { what: "receives of its own beside shared ones" });
+        }
         let Some(pair) = self.link.id.pair() else { return Err(PostError::NotConnected) };
         let (max, wants_one) = (self.device.capabilities().max_sge, self.is_iwarp());
         let pieces = fill(&mut self.pieces, scatter, max, wants_one, name)?;
@@ -153,29 +156,4 @@ impl Endpoint {
         let request = SendWr::write(0, Vec::<Sge>::new(), nowhere);
         self.hand_over(&mut prepare(&request)?, (0, true), true, Some)
     }
-}
-
-/// A piece of no octets.
-const NOWHERE: Sge = Sge { stag: Stag(0), addr: 0, len: 0 };
-
-/// Makes C's pieces of a list, in memory that is kept, without those of no octets, of which devices
-/// differ in what they take them for. A Read has one at least, and so has an RNIC's receive.
-fn fill<'a>(
-    pieces: &'a mut Vec<ibv_sge>,
-    list: &[Sge],
-    max: usize,
-    wants_one: bool,
-    mut name: impl FnMut(Sge) -> Option<Sge>,
-) -> Result<&'a [ibv_sge], PostError> {
-    if list.len() > max {
-        return Err(PostError::TooManyPieces { count: list.len(), max });
-    }
-    pieces.clear();
-    for sge in list.iter().filter(|sge| sge.len > 0) {
-        pieces.push(piece(name(*sge).ok_or(PostError::Unregistered)?));
-    }
-    if pieces.is_empty() && wants_one {
-        pieces.push(piece(NOWHERE));
-    }
-    Ok(pieces)
 }

@@ -15,6 +15,7 @@ use super::by_errno;
 use super::context::{Domain, set_nonblocking};
 use super::library::Library;
 use super::queues::{Completions, Pair, Shape, attributes};
+use super::shared::SharedQueue;
 
 /// A channel of events, which never blocks.
 #[derive(Debug)]
@@ -253,16 +254,18 @@ impl Id {
         })
     }
 
-    /// Makes the queue pair and its completion queue. How many octets a device takes inline it does
-    /// not tell: it refuses. Of a call that fails, the name comes with the error.
+    /// Makes the queue pair, which takes its receives from a shared queue if there is one, and its
+    /// completion queue. How many octets a device takes inline it does not tell: it refuses. Of a
+    /// call that fails, the name comes with the error.
     pub(crate) fn make_pair(
         &self,
         domain: &Arc<Domain>,
         mut shape: Shape,
+        shared: Option<&Arc<SharedQueue>>,
     ) -> Result<(), (&'static str, io::Error)> {
         let completions = Completions::new(&domain.context, shape.sends + shape.receives)?;
         let raw = loop {
-            match self.create_pair(domain, &completions, shape) {
+            match self.create_pair(domain, &completions, shape, shared) {
                 Ok(raw) => break raw,
                 Err(error) => {
                     let is_argument = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM));
@@ -273,7 +276,7 @@ impl Id {
                 }
             }
         };
-        let _ = self.pair.set(Pair::new(raw, completions, shape.inline, domain));
+        let _ = self.pair.set(Pair::new(raw, completions, shape.inline, domain, shared.cloned()));
         Ok(())
     }
 
@@ -282,8 +285,9 @@ impl Id {
         domain: &Domain,
         completions: &Completions,
         shape: Shape,
+        shared: Option<&Arc<SharedQueue>>,
     ) -> io::Result<NonNull<ibv_qp>> {
-        let mut attributes = attributes(completions, shape);
+        let mut attributes = attributes(completions, shape, shared);
         let table = &self.library().table;
         // SAFETY: the id has its device, of which domain and queue are.
         by_errno(unsafe {

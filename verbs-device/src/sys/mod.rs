@@ -7,6 +7,7 @@
 //! | `context` | a device: attributes, asynchronous events |
 //! | `memory` | registered memory |
 //! | `queues` | a completion queue with its channel; requests |
+//! | `shared` | a shared receive queue |
 //! | `id` | event channels and ids of the connection manager |
 //!
 //! Objects are made and destroyed here, in the order that the libraries want: an object holds those
@@ -19,6 +20,7 @@ mod id;
 mod library;
 mod memory;
 mod queues;
+mod shared;
 mod table;
 
 use std::ffi::c_int;
@@ -31,6 +33,7 @@ pub use library::Library;
 pub use memory::Registration;
 pub(crate) use memory::flags_of;
 pub(crate) use queues::{Octets, Shape};
+pub(crate) use shared::SharedQueue;
 
 /// Returns the outcome of a function that returns -1 and sets errno.
 fn by_errno(result: c_int) -> io::Result<()> {
@@ -45,6 +48,11 @@ fn by_value(result: c_int) -> io::Result<()> {
         -1 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         number => Err(io::Error::from_raw_os_error(number.saturating_abs())),
     }
+}
+
+/// Returns a number of pieces as C has it.
+fn count(len: usize) -> io::Result<c_int> {
+    c_int::try_from(len).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 #[cfg(test)]

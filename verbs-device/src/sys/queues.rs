@@ -13,7 +13,8 @@ use rddp_verbs_layout::{
 
 use super::context::{Context, Domain, set_nonblocking};
 use super::library::Library;
-use super::{by_errno, by_value};
+use super::shared::SharedQueue;
+use super::{by_errno, by_value, count};
 
 /// The local octets of a request.
 pub(crate) enum Octets<'a> {
@@ -131,6 +132,7 @@ pub(crate) struct Pair {
     /// Octets that the device takes inline.
     pub(crate) inline: u32,
     _domain: Arc<Domain>,
+    _shared: Option<Arc<SharedQueue>>,
 }
 
 // SAFETY: functions on a queue pair may be called from several threads at a time (see the module).
@@ -139,16 +141,22 @@ unsafe impl Send for Pair {}
 unsafe impl Sync for Pair {}
 
 /// Returns the attributes of which a queue pair is made.
-pub(super) fn attributes(completions: &Completions, shape: Shape) -> ibv_qp_init_attr {
+pub(super) fn attributes(
+    completions: &Completions,
+    shape: Shape,
+    shared: Option<&Arc<SharedQueue>>,
+) -> ibv_qp_init_attr {
+    let srq = shared.map_or(null_mut(), |shared| shared.raw.as_ptr());
     let queue = completions.queue.as_ptr();
+    let of_own = |number| if shared.is_some() { 0 } else { number };
     let cap = ibv_qp_cap {
         max_send_wr: shape.sends,
-        max_recv_wr: shape.receives,
+        max_recv_wr: of_own(shape.receives),
         max_send_sge: shape.send_pieces,
-        max_recv_sge: shape.receive_pieces,
+        max_recv_sge: of_own(shape.receive_pieces),
         max_inline_data: shape.inline,
     };
-    ibv_qp_init_attr { send_cq: queue, recv_cq: queue, cap, qp_type: qp_type::RC, ..Plain::zeroed() }
+    ibv_qp_init_attr { send_cq: queue, recv_cq: queue, srq, cap, qp_type: qp_type::RC, ..Plain::zeroed() }
 }
 
 impl Pair {
@@ -157,8 +165,9 @@ impl Pair {
         completions: Completions,
         inline: u32,
         domain: &Arc<Domain>,
+        shared: Option<Arc<SharedQueue>>,
     ) -> Self {
-        Pair { raw, completions, inline, _domain: Arc::clone(domain) }
+        Pair { raw, completions, inline, _domain: Arc::clone(domain), _shared: shared }
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -215,8 +224,4 @@ impl Pair {
         // SAFETY: the queue pair and the structure are there.
         by_value(unsafe { (table.ibv_modify_qp)(self.raw.as_ptr(), &raw mut attributes, mask as c_int) })
     }
-}
-
-fn count(len: usize) -> io::Result<c_int> {
-    c_int::try_from(len).map_err(|_| io::ErrorKind::InvalidInput.into())
 }

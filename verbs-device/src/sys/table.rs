@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rddp_verbs_layout::{
     ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd,
-    ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param,
-    rdma_event_channel,
+    ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr, rdma_cm_event,
+    rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 
 use crate::error::LoadError;
@@ -103,6 +103,8 @@ table! {
     verbs: ibv_get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
     verbs: ibv_ack_cq_events(*mut ibv_cq, u32);
     verbs: ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    verbs: ibv_create_srq(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    verbs: ibv_destroy_srq(*mut ibv_srq) -> c_int;
     manager: rdma_get_devices(*mut c_int) -> *mut *mut ibv_context;
     manager: rdma_free_devices(*mut *mut ibv_context);
     manager: rdma_create_event_channel() -> *mut rdma_event_channel;

@@ -39,6 +39,10 @@ pub(crate) mod quirk {
     pub(crate) const NO_QUEUES: u32 = 2048;
     #[allow(dead_code, reason = "the tests of the gateway use it")]
     pub(crate) const UNTOLD: u32 = 4096;
+    #[allow(dead_code, reason = "the tests of rnic use it")]
+    pub(crate) const UNSHARED: u32 = 8192;
+    #[allow(dead_code, reason = "the tests of rnic use it")]
+    pub(crate) const NO_LAST: u32 = 16384;
 }
 
 /// The fake library, and the functions by which a test directs it.
@@ -47,6 +51,7 @@ pub(crate) struct Fake {
     device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
     pub(crate) cut: extern "C" fn(c_int),
     pub(crate) event: extern "C" fn(c_int, u32),
+    pub(crate) stall: extern "C" fn(c_int, c_int),
     pub(crate) remove: extern "C" fn(c_int),
     pub(crate) end_silence: extern "C" fn(),
     pub(crate) objects: extern "C" fn(c_int) -> c_int,
@@ -86,6 +91,7 @@ pub(crate) fn fake() -> &'static Fake {
                 device: std::mem::transmute(find(c"fake_device")),
                 cut: std::mem::transmute(find(c"fake_cut")),
                 event: std::mem::transmute(find(c"fake_event")),
+                stall: std::mem::transmute(find(c"fake_stall")),
                 remove: std::mem::transmute(find(c"fake_remove")),
                 end_silence: std::mem::transmute(find(c"fake_end_silence")),
                 objects: std::mem::transmute(find(c"fake_objects")),

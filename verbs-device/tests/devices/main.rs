@@ -5,6 +5,7 @@ mod closing;
 mod logged;
 mod memory;
 mod opening;
+mod shared;
 mod sizes;
 mod support;
 mod working;

@@ -107,10 +107,12 @@ impl World {
 
     /// Ends a queue pair, whose requests are flushed.
     pub(crate) fn end(&mut self, pair: usize) {
-        if let Some(found) = self.pairs.get_mut(&pair) {
-            found.state = State::Error;
-        }
+        let Some(found) = self.pairs.get_mut(&pair) else { return };
+        let was = std::mem::replace(&mut found.state, State::Error);
         self.flush(pair);
+        if was != State::Error {
+            self.tell_of_last(pair);
+        }
     }
 
     /// Ends a queue pair as its program wishes, at once or when the device comes to it.
@@ -134,7 +136,8 @@ impl World {
         let mut sends = std::mem::take(&mut found.reads);
         sends.append(&mut found.pending);
         sends.append(&mut found.outgoing);
-        let receives = std::mem::take(&mut found.receives);
+        let mut receives = std::mem::take(&mut found.receives);
+        receives.extend(found.under_way.take());
         for request in sends {
             self.completed(pair, &request, status::WR_FLUSH_ERR);
         }

@@ -12,6 +12,7 @@
 //! | `verbs` | functions of libibverbs |
 //! | `queues` | completion queues, and their events |
 //! | `wire`, `octets`, `completing` | requests: what is done; their memory; how they complete |
+//! | `shared` | shared receive queues |
 //! | `manager`, `connecting` | functions of librdmacm: ids and events; connections |
 //! | `bare` | a program that calls them, and does nothing beside |
 #![allow(unsafe_code)] // functions that C programs call
@@ -23,6 +24,7 @@ mod connecting;
 mod manager;
 mod octets;
 mod queues;
+mod shared;
 mod verbs;
 mod wire;
 mod world;
@@ -30,6 +32,9 @@ mod world;
 use std::ffi::{CStr, c_char, c_int};
 
 use world::{Device, Kind, world};
+
+/// The number of a port, which stands for an address in an event about it.
+const PORT: usize = 1;
 
 /// Quirks of a device, as bits.
 pub mod quirk {
@@ -60,6 +65,10 @@ pub mod quirk {
     /// A program that disconnects is not told of the end, as by an RNIC whose driver waits for the
     /// peer.
     pub const UNTOLD: u32 = 4096;
+    /// There are no shared receive queues.
+    pub const UNSHARED: u32 = 8192;
+    /// Nothing tells that a queue pair has taken its last shared receive.
+    pub const NO_LAST: u32 = 16384;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.
@@ -85,7 +94,13 @@ pub extern "C" fn fake_cut(device: c_int) {
 /// Has a device tell of an asynchronous event.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_event(device: c_int, kind: u32) {
-    world().devices[device as usize].events.push(kind);
+    world().devices[device as usize].events.push((kind, PORT));
+}
+
+/// Has messages that take a shared receive of a device stop half-way, or go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_stall(device: c_int, stalls: c_int) {
+    world().stall(device as usize, stalls != 0);
 }
 
 /// Takes a device away, of which all its ids are told.
@@ -100,7 +115,7 @@ pub extern "C" fn fake_end_silence() {
     world::end_silence();
 }
 
-/// Returns how many receives the queue pairs of a device have.
+/// Returns how many receives the queue pairs of a device have, and its shared queues.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_receives(device: c_int) -> c_int {
     world().receives_of(device as usize) as c_int
@@ -118,7 +133,8 @@ pub extern "C" fn fake_looks(device: c_int) -> c_int {
     world().devices[device as usize].looks as c_int
 }
 
-/// Returns how many objects are left: ids, queue pairs, completion queues, channels and regions.
+/// Returns how many objects are left: ids, queue pairs, completion and shared
+/// receive queues, and regions.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_objects(device: c_int) -> c_int {
     world().objects_of(device as usize) as c_int

@@ -345,6 +345,8 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
         is_active: false,
         has_heard: false,
         receives: Default::default(),
+        shared: (!attr.srq.is_null()).then(|| attr.srq.addr()),
+        under_way: None,
         outgoing: Default::default(),
         pending: Default::default(),
         reads: Default::default(),
@@ -366,6 +368,8 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     world.hang_up(id.addr());
     if let Some(pair) = world.id(id).pair.take() {
         world.pairs.remove(&pair);
+        // Those that nobody has taken go with what they are about.
+        world.devices.iter_mut().for_each(|device| drop(device.events.take(|(_, about)| *about == pair)));
         // SAFETY: made by `rdma_create_qp`.
         drop(unsafe { Box::from_raw((*id).qp.cast::<ibv_qp_ex>()) });
     }

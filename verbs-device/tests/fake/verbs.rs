@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use rddp_verbs_layout::{
     Plain, access, device, device_cap, ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_mr,
-    ibv_mw, ibv_mw_bind, ibv_pd, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_srq,
+    ibv_mw, ibv_mw_bind, ibv_pd, ibv_port_attr, ibv_qp,
 };
 
 use crate::quirk;
@@ -64,6 +64,9 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     let told = ibv_device_attr {
         vendor_id: if found.kind == Kind::Siw { SIW } else { 0 },
         max_qp: 1 << 16,
+        max_srq: if found.has(quirk::UNSHARED) { 0 } else { 1 << 10 },
+        max_srq_wr: if found.has(quirk::SHORT) { 8 } else { 1 << 12 },
+        max_srq_sge: found.max_pieces() as c_int,
         max_qp_wr: if found.has(quirk::SHORT) { 8 } else { 1 << 14 },
         max_sge: found.max_pieces() as c_int,
         max_sge_rd: if is_iwarp { 1 } else { 32 },
@@ -109,9 +112,8 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
 ) -> c_int {
     let mut world = world();
     let device = world.device_of(context.addr());
-    let Some(kind) = world.devices[device].events.pop() else { return fail(libc::EAGAIN) };
-    // An event of a port has its number for an address.
-    let element = std::ptr::without_provenance_mut(1);
+    let Some((kind, element)) = world.devices[device].events.pop() else { return fail(libc::EAGAIN) };
+    let element = std::ptr::with_exposed_provenance_mut(element);
     // SAFETY: the caller has room for an event.
     unsafe { event.write(ibv_async_event { element, event_type: kind }) };
     0
@@ -180,13 +182,5 @@ pub(crate) unsafe extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *cons
 }
 
 pub(crate) extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    libc::EOPNOTSUPP
-}
-
-pub(crate) unsafe extern "C" fn post_srq_recv(
-    _: *mut ibv_srq,
-    _: *mut ibv_recv_wr,
-    _: *mut *mut ibv_recv_wr,
-) -> c_int {
     libc::EOPNOTSUPP
 }

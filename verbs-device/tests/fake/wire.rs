@@ -35,6 +35,9 @@ pub(crate) struct Pair {
     /// Something has come from the peer.
     pub(crate) has_heard: bool,
     pub(crate) receives: VecDeque<Receive>,
+    /// The shared queue that receives are taken from instead, and the one that a message stops in.
+    pub(crate) shared: Option<usize>,
+    pub(crate) under_way: Option<Receive>,
     /// Requests that are not carried out yet, and those that the peer has not acknowledged.
     pub(crate) outgoing: VecDeque<Request>,
     pub(crate) pending: VecDeque<Request>,
@@ -48,7 +51,7 @@ pub(crate) struct Pair {
 
 pub(crate) struct Receive {
     pub(crate) wr_id: u64,
-    pieces: Vec<ibv_sge>,
+    pub(crate) pieces: Vec<ibv_sge>,
 }
 
 pub(crate) struct Request {
@@ -214,7 +217,7 @@ impl World {
     }
 
     /// Returns whether a key of this domain reaches a range with these rights.
-    fn reaches(&self, domain: usize, key: u32, addr: u64, len: u64, rights: u32) -> bool {
+    pub(crate) fn reaches(&self, domain: usize, key: u32, addr: u64, len: u64, rights: u32) -> bool {
         self.regions.get(&key).is_some_and(|region| {
             region.domain == domain
                 && addr >= region.addr
@@ -369,9 +372,11 @@ impl World {
 
     /// Completes the peer's oldest receive by a message.
     fn deliver(&mut self, peer: usize, request: &Request, is_iwarp: bool) -> Outcome {
-        let Some(receive) = self.pairs.get_mut(&peer).and_then(|peer| peer.receives.pop_front()) else {
-            return Outcome::NoReceive;
-        };
+        if self.is_under_way(peer) {
+            return Outcome::NotYet;
+        }
+        let Some(receive) = self.take_receive(peer) else { return Outcome::NoReceive };
+        let Some(receive) = self.keep_stalled(peer, receive) else { return Outcome::NotYet };
         let is_write = request.opcode == wr::RDMA_WRITE_WITH_IMM;
         let room: u64 = receive.pieces.iter().map(|piece| u64::from(piece.length)).sum();
         let mut entry = ibv_wc {
@@ -382,6 +387,12 @@ impl World {
         };
         if !is_write && request.octets.len() as u64 > room {
             entry.status = if is_iwarp { status::LOC_LEN_ERR } else { status::LOC_QP_OP_ERR };
+            self.undefined(&mut entry);
+            self.enter(peer, entry, None);
+            return Outcome::Refused(status::REM_OP_ERR);
+        }
+        if !self.may_receive(peer, &receive) {
+            entry.status = status::LOC_PROT_ERR;
             self.undefined(&mut entry);
             self.enter(peer, entry, None);
             return Outcome::Refused(status::REM_OP_ERR);

@@ -10,6 +10,7 @@ use rddp_verbs_layout::{Plain, device, ibv_context, ibv_context_ops, ibv_device}
 
 use crate::queues::{Events, Queue};
 use crate::quirk;
+use crate::shared::Shared;
 use crate::wire::Pair;
 
 /// The device that another one is like.
@@ -28,9 +29,12 @@ pub(crate) struct Device {
     pub(crate) quirks: u32,
     pub(crate) is_cut: bool,
     pub(crate) port_taken: bool,
-    pub(crate) events: Events<u32>,
     /// Looks for completions.
     pub(crate) looks: u32,
+    /// Kinds of events, and the addresses of what they are about.
+    pub(crate) events: Events<(u32, usize)>,
+    /// Messages that take a shared receive stop half-way.
+    pub(crate) stalls: bool,
     /// Address of an `ibv_context`.
     pub(crate) context: usize,
 }
@@ -57,7 +61,7 @@ impl Device {
         });
         let context = Box::into_raw(context).expose_provenance();
         let port_taken = quirks & quirk::PORT_TAKEN != 0;
-        Device { kind, quirks, is_cut: false, port_taken, events, looks: 0, context }
+        Device { kind, quirks, is_cut: false, port_taken, events, stalls: false, looks: 0, context }
     }
 
     pub(crate) fn has(&self, quirk: u32) -> bool {
@@ -90,7 +94,7 @@ const OPS: ibv_context_ops = ibv_context_ops {
     poll_cq: crate::queues::poll_cq,
     req_notify_cq: crate::queues::req_notify_cq,
     empty_13: [None; 7],
-    post_srq_recv: crate::verbs::post_srq_recv,
+    post_srq_recv: crate::shared::post_srq_recv,
     empty_21: [None; 4],
     post_send: crate::wire::post_send,
     post_recv: crate::wire::post_recv,
@@ -146,6 +150,7 @@ pub(crate) struct World {
     pub(crate) channels: HashMap<usize, Events<usize>>,
     pub(crate) queues: HashMap<usize, Queue>,
     pub(crate) pairs: HashMap<usize, Pair>,
+    pub(crate) shared: HashMap<usize, Shared>,
     pub(crate) regions: HashMap<u32, Region>,
     pub(crate) cm_channels: HashMap<usize, Events<CmEvent>>,
     pub(crate) ids: HashMap<usize, Id>,
@@ -198,12 +203,15 @@ impl World {
     }
 
     pub(crate) fn receives_of(&self, device: usize) -> usize {
-        self.pairs.values().filter(|pair| pair.device == device).map(|pair| pair.receives.len()).sum()
+        let own = self.pairs.values().filter(|pair| pair.device == device).map(|pair| pair.receives.len());
+        let shared = self.shared.values().filter(|queue| queue.device == device);
+        own.chain(shared.map(|queue| queue.receives.len())).sum()
     }
 
     pub(crate) fn objects_of(&self, device: usize) -> usize {
         self.ids.values().filter(|id| id.device == Some(device)).count()
             + self.pairs.values().filter(|pair| pair.device == device).count()
+            + self.shared.values().filter(|queue| queue.device == device).count()
             + self.queues.values().filter(|queue| queue.device == device).count()
             + self.regions.values().filter(|region| region.device == device).count()
     }
