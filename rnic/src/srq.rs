@@ -86,7 +86,7 @@ impl SharedReceiveQueue {
     /// The queue holds more receives now.
     pub fn resize(&self, capacity: usize) -> Result<(), Error> {
         let mut queue = self.inner.here()?.queue.lock();
-        if queue.posted.len() > capacity {
+        if queue.len() > capacity {
             return Err(Error::InUse("a shared receive queue that holds more receives"));
         }
         queue.capacity = capacity;
@@ -98,12 +98,12 @@ impl SharedReceiveQueue {
     pub fn outstanding(&self) -> usize {
         let Ok(srq) = self.inner.here() else { return 0 };
         let queue = srq.queue.lock();
-        queue.posted.len() + queue.out
+        queue.len() + queue.out
     }
 
     /// Returns the number of receives that are posted and not taken yet.
     pub fn len(&self) -> usize {
-        self.inner.here().map_or(0, |srq| srq.queue.lock().posted.len())
+        self.inner.here().map_or(0, |srq| srq.queue.lock().len())
     }
 
     /// Returns whether no receive is left.

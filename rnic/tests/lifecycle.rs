@@ -11,9 +11,9 @@ use common::{ALL, End, PATIENCE, connect_on, connected, exchange};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, MemoryRegion, QpConfig, QpState, RecvWr, Remote,
-    SendWr, Status,
+    SendWr, SrqConfig, Status,
 };
-use rddp_test_support::pattern;
+use rddp_test_support::{Random, pattern};
 
 fn wait_for(end: &End, state: QpState) {
     let deadline = Instant::now() + PATIENCE;
@@ -334,4 +334,44 @@ fn a_program_that_polls_and_then_watches_memory_is_served() {
     for poll in [take_one, take_all, take_more] {
         assert!((0..4).any(|_| is_served(poll)), "the background thread waits for the next poll");
     }
+}
+
+/// Messages of several connections take the receives of one queue, which outlives a connection: no
+/// message is another's, and no receive gets lost.
+#[test]
+fn shared_receives_outlive_a_connection() {
+    const PLACE: usize = 100_000;
+    needs("shared receive queues", |device| device.shared_receives);
+    let (all, options) = (End::new(), ConnectOptions::default());
+    let srq = all.pd.create_srq(SrqConfig::default());
+    let inbox = all.region(4 * PLACE, Access::LOCAL_WRITE);
+    let post = |place: usize| {
+        let piece = inbox.sge(place * PLACE..(place + 1) * PLACE);
+        srq.post_recv(RecvWr::one(place as u64, piece)).unwrap();
+    };
+    (0..4).for_each(post);
+    let mut pairs: Vec<(End, End)> =
+        (0..3).map(|_| (End::new(), all.sibling_with(|config| config.srq = Some(srq.clone())))).collect();
+    for (active, passive) in &pairs {
+        connect_on("127.0.0.1:0", active, passive, &options, &options);
+    }
+    let mut random = Random::new(7);
+    for round in 0..60 {
+        if round == 30 {
+            let (_active, passive) = pairs.remove(1);
+            passive.qp.abort();
+        }
+        let (active, passive) = &pairs[random.below(pairs.len())];
+        let octets = pattern(random.below(PLACE + 1), round);
+        let source = active.region(octets.len().max(1), Access::empty());
+        source.write(0, &octets).unwrap();
+        active.qp.post_send(&SendWr::send(1, source.sge(..octets.len()))).unwrap();
+        let told = passive.success();
+        assert_eq!((told.qp, told.byte_len as usize), (passive.qp.num(), octets.len()));
+        let place = told.wr_id as usize;
+        assert!(inbox.read(place * PLACE, octets.len()).unwrap() == octets, "round {round}");
+        assert_eq!((srq.len(), active.success().wr_id), (3, 1));
+        post(place);
+    }
+    assert_eq!(srq.users(), 2);
 }

@@ -16,6 +16,7 @@ use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 use crate::stat::Tally;
 use crate::trace;
+use crate::wire::opening::Lengths;
 use crate::wire::{Connection, Ends, Itself, WireEvent};
 
 /// State, queues, connection and counts of a QP.
@@ -87,9 +88,9 @@ impl Core {
         Some((connection.as_mut()?, Context { attrs, sq, rq, tally }))
     }
 
-    /// Returns how many requests and receives there may be.
-    pub(super) fn capacities(&self) -> (usize, usize) {
-        (self.sq.capacity(), self.rq.capacity())
+    /// Returns how many requests and receives there may be, and where shared receives are from.
+    pub(super) fn lengths(&self) -> Lengths {
+        Lengths { sends: self.sq.capacity(), receives: self.rq.capacity(), srq: self.rq.srq().cloned() }
     }
 
     /// Lends the queues and counts for work that needs no connection.
@@ -382,6 +383,9 @@ impl QpInner {
         cx.end_receive(Status::Flushed, &Outcome::default());
         while let Some(completion) = cx.rq.flush(self.attrs.num) {
             cx.complete_receive(completion);
+        }
+        if let Some(srq) = cx.rq.srq() {
+            srq.refill();
         }
     }
 

@@ -100,6 +100,9 @@ impl QueuePair {
         if srq.as_ref().is_some_and(|srq| !srq.is_of(&device.adapter)) {
             return Err(Error::Foreign("a shared receive queue"));
         }
+        if let (Some(srq), Some(host)) = (&srq, &device.host) {
+            srq.on_device(host, pd)?;
+        }
         let num = match config.num {
             Some(num) => device.free_qp(num)?,
             None => device.next_qp(),
@@ -467,7 +470,6 @@ fn transport(device: &DeviceInner, config: &QpConfig) -> Result<Transport, Error
     }
     for (is_asked, what) in [
         (!matches!(config.transport, Transport::Iwarp | Transport::Device), "this transport"),
-        (config.srq.is_some(), "shared receive queues"),
         (config.no_receive == NoReceive::Wait, "Sends that wait for receives"),
         (config.placement != Placement::User, "placement in the kernel"),
     ] {

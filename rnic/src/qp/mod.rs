@@ -282,8 +282,8 @@ impl QpInner {
         addr: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<(DeviceSocket, Opening), ConnectError> {
-        let queues = self.with_core(|_, core| core.capacities());
-        Opening::of_device(&self.attrs, queues, addr, options)
+        let lengths = self.with_core(|_, core| core.lengths());
+        Opening::of_device(&self.attrs, &lengths, addr, options)
     }
 
     /// Accepts the request of a peer by the device of the host. Returns what is to be
@@ -294,8 +294,8 @@ impl QpInner {
         options: &ConnectOptions,
     ) -> Result<(DeviceSocket, Terms), ConnectError> {
         self.with_core(|qp, core| {
-            let queues = core.capacities();
-            Opening::accept_by_device(&core.context(&qp.attrs), queues, request, options)
+            let lengths = core.lengths();
+            Opening::accept_by_device(&core.context(&qp.attrs), &lengths, request, options)
         })
     }
 

@@ -38,6 +38,13 @@ impl Context<'_> {
         room
     }
 
+    /// Takes the receive of a shared queue that a device of the host has taken for a message.
+    pub(crate) fn begin_given(&mut self, number: u64) {
+        if self.rq.begin_given(number) {
+            self.report_limit();
+        }
+    }
+
     /// Reports that the shared receive queue is below its limit: rare, and kept out of the way of
     /// messages.
     #[cold]

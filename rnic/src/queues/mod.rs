@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `sq`, `rq` | the two queues |
 //! | `srq` | the queue behind a shared receive queue |
+//! | `given` | its receives that a device of the host has |
 //! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
 //! | `options`, `patience` | the choices of a queue pair, and how long it waits for its peer |
 //! | `limits` | requests that a device of the host does not have |
@@ -14,6 +15,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod context;
+mod given;
 mod limits;
 pub(crate) mod memory;
 pub(crate) mod options;

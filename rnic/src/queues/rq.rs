@@ -135,6 +135,15 @@ impl RecvQueue {
         Some(capacity)
     }
 
+    /// Takes the receive that a device of the host has taken from the shared queue, by its number
+    /// there. Returns whether that brought the queue below its armed limit.
+    pub(crate) fn begin_given(&mut self, number: u64) -> bool {
+        let taken = self.srq.as_ref().and_then(|srq| srq.take_given(number));
+        let limit_reached = taken.as_ref().is_some_and(|taken| taken.limit_reached);
+        self.current = taken.map(|taken| taken.wr);
+        limit_reached
+    }
+
     /// Returns the first piece of the receive that the next message gets, if it is one of the QP's
     /// own.
     #[inline]

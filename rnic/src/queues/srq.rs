@@ -6,12 +6,15 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rddp_rdma::{Element, RecvWr, SrqNum};
+use rddp_verbs_device::{DeviceError, SharedReceives};
 
 use crate::adapter::Adapter;
 use crate::capabilities::CAPABILITIES;
 use crate::error::PostError;
 use crate::local::LocalMemory;
-use crate::mem::{PdId, QpNum};
+use crate::mem::{HostDevice, PdId, QpNum};
+use crate::queues::given::Given;
+use crate::queues::limits;
 
 /// A QP, as the queue knows it that it takes receives from.
 pub(crate) trait User: std::fmt::Debug + Send + Sync {
@@ -47,7 +50,9 @@ impl Default for SrqConfig {
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    pub(crate) posted: VecDeque<RecvWr>,
+    posted: VecDeque<RecvWr>,
+    /// Receives that a device of the host has, which count as posted.
+    given: Given,
     pub(crate) capacity: usize,
     pub(crate) limit: usize,
     /// Number of receives taken and not released yet.
@@ -59,9 +64,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Returns the number of receives that no message has taken.
+    pub(crate) fn len(&self) -> usize {
+        self.posted.len() + self.given.len()
+    }
+
     /// Returns whether fewer receives are left than the limit, and clears the limit if so.
     fn is_limit_reached(&mut self) -> bool {
-        let reached = self.posted.len() < self.limit;
+        let reached = self.len() < self.limit;
         if reached {
             self.limit = 0;
         }
@@ -103,11 +113,15 @@ impl SrqInner {
             return Err(PostError::TooManySges { count: wr.scatter.len(), max: CAPABILITIES.max_sge });
         }
         LocalMemory { table: &self.device.mem, pd: self.pd }.check(&wr.scatter, true)?;
+        if let Some(host) = &self.device.host {
+            limits::check_receive(&host.capabilities(), &wr)?;
+        }
         let mut queue = self.queue.lock();
-        if queue.posted.len() >= queue.capacity {
+        if queue.len() >= queue.capacity {
             return Err(PostError::QueueFull { capacity: queue.capacity });
         }
         queue.posted.push_back(wr);
+        self.fill(&mut queue);
         if !queue.waiting.is_empty() {
             let waiting = std::mem::take(&mut queue.waiting);
             drop(queue);
@@ -120,10 +134,11 @@ impl SrqInner {
     /// nothing with [`post`](Self::post), which a second caller would take out of the hot path.
     pub(crate) fn post_unchecked(&self, wr: RecvWr) -> Result<(), PostError> {
         let mut queue = self.queue.lock();
-        if queue.posted.len() >= queue.capacity {
+        if queue.len() >= queue.capacity {
             return Err(PostError::QueueFull { capacity: queue.capacity });
         }
         queue.posted.push_back(wr);
+        self.fill(&mut queue);
         let waiting = std::mem::take(&mut queue.waiting);
         drop(queue);
         self.resume(&waiting);
@@ -199,6 +214,52 @@ impl SrqInner {
     /// Returns whether the queue belongs to this device.
     pub(crate) fn is_of(&self, device: &Arc<Adapter>) -> bool {
         Arc::ptr_eq(&self.device, device)
+    }
+
+    /// Returns the queue of the device of the host behind this one, for queue pairs of this PD.
+    ///
+    /// # Errors
+    /// The device has no such queues, or not what this one is to do.
+    pub(crate) fn on_device(&self, host: &HostDevice, pd: PdId) -> Result<SharedReceives, DeviceError> {
+        if self.quota.is_some() {
+            return Err(host.lacks("quotas of shared receives"));
+        }
+        // Which domain a receive's memory has to belong to is where devices differ.
+        if self.pd != pd {
+            return Err(host.lacks("shared receive queues of another protection domain"));
+        }
+        let domain = host.domain(pd)?;
+        let mut queue = self.queue.lock();
+        let capacity = queue.capacity;
+        let shared = queue.given.open(&domain, capacity)?;
+        self.fill(&mut queue);
+        Ok(shared)
+    }
+
+    /// Takes the receive that the device has given to a message, by its number there.
+    pub(crate) fn take_given(&self, number: u64) -> Option<Taken> {
+        let mut queue = self.queue.lock();
+        let wr = queue.given.take(number)?;
+        queue.out += 1;
+        self.fill(&mut queue);
+        Some(Taken { wr, limit_reached: queue.is_limit_reached() })
+    }
+
+    /// Hands receives over to the device that a connection has given back, if it is one of the
+    /// host: the connection has ended.
+    pub(crate) fn refill(&self) {
+        if self.device.host.is_some() {
+            self.fill(&mut self.queue.lock());
+        }
+    }
+
+    // In the functions above, it would move code of other paths out of line: of Sends by some 25
+    // instructions each.
+    #[inline(never)]
+    fn fill(&self, queue: &mut Queue) {
+        if let Some(host) = &self.device.host {
+            queue.given.fill(&mut queue.posted, host);
+        }
     }
 
     /// Notes that `qp` has given back one receive: its completion was delivered and the program

@@ -10,6 +10,7 @@ use rddp_rdma::ConnectOptions;
 use rddp_verbs_device as verbs;
 use socket2::Socket;
 
+pub(crate) use super::device::Lengths;
 use super::device::{self, Device};
 use super::iwarp::opening as mpa;
 use crate::conn::socket::{DeviceSocket, finish_sending, write_all};
@@ -127,11 +128,11 @@ impl Opening {
     /// be watched, too.
     pub(crate) fn of_device(
         attrs: &QpAttributes,
-        queues: (usize, usize),
+        lengths: &Lengths,
         addr: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<(DeviceSocket, Self), ConnectError> {
-        let (socket, opening) = device::Opening::begin(attrs, queues, addr, options)?;
+        let (socket, opening) = device::Opening::begin(attrs, lengths, addr, options)?;
         Ok((socket, Opening::Device(opening)))
     }
 
@@ -139,11 +140,11 @@ impl Opening {
     /// what is to be watched, too.
     pub(crate) fn accept_by_device(
         cx: &Context<'_>,
-        queues: (usize, usize),
+        lengths: &Lengths,
         request: verbs::Request,
         options: &ConnectOptions,
     ) -> Result<(DeviceSocket, Terms), ConnectError> {
-        let (socket, wire) = device::accept(cx, queues, request, options)?;
+        let (socket, wire) = device::accept(cx, lengths, request, options)?;
         Ok((socket, Terms::Device(wire)))
     }
 

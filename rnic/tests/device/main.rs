@@ -8,5 +8,6 @@ mod listening;
 mod memory;
 mod opening;
 mod outstanding;
+mod shared;
 mod support;
 mod working;

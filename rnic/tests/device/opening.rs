@@ -61,7 +61,7 @@ fn what_only_software_has_is_refused_by_name() {
         settings(&mut config);
         end.pd.create_qp(&config).unwrap_err()
     };
-    let srq = end.pd.create_srq(SrqConfig::default());
+    let srq = end.pd.create_srq(SrqConfig { quota: Some(1), ..SrqConfig::default() });
     let markers = ConnectOptions { markers: true, ..ConnectOptions::default() };
     let keepalive = Some(Keepalive { idle: Duration::ZERO, ..Keepalive::default() });
     let restless = ConnectOptions { keepalive, ..ConnectOptions::default() };

@@ -55,6 +55,11 @@ impl Host {
         (fake().cut)(self.number);
     }
 
+    /// Has messages that take a shared receive stop half-way, or go on.
+    pub(super) fn stall(&self, stalls: bool) {
+        (fake().stall)(self.number, stalls.into());
+    }
+
     pub(super) fn remove(&self) {
         (fake().remove)(self.number);
     }

@@ -121,8 +121,12 @@ impl Device {
         let Completion { status, byte_len, invalidated, immediate, solicited, .. } = *completion;
         let host = cx.attrs.device.host.as_ref();
         let invalidated = invalidated.map(|key| host.and_then(|host| host.stag_of(key)).unwrap_or(key));
-        self.given = self.given.saturating_sub(1);
-        cx.begin_receive();
+        if self.shared.is_some() {
+            cx.begin_given(completion.wr_id);
+        } else {
+            self.given = self.given.saturating_sub(1);
+            cx.begin_receive();
+        }
         if status == Status::Success {
             cx.tally.add(Counter::SendsReceived, 1);
         }

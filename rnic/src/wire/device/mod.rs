@@ -24,11 +24,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rddp_rdma::{AsyncEventKind, Completion, ConnectOptions};
-use rddp_verbs_device::{self as verbs, DeviceError, Endpoint, Queues};
+use rddp_rdma::{AsyncEventKind, Completed, Completion, ConnectOptions};
+use rddp_verbs_device::{self as verbs, DeviceError, Endpoint, Queues, SharedReceives};
 
 use self::bounce::Bounce;
-pub(crate) use self::opening::{Opening, accept};
+pub(crate) use self::opening::{Lengths, Opening, accept};
 use super::{Watch, WireEvent};
 use crate::queues::attributes::QpAttributes;
 
@@ -44,6 +44,8 @@ pub(crate) struct Device {
     bounce: Bounce,
     /// Receives at the front of the receive queue that the device has.
     given: usize,
+    /// The device's queue that receives are taken from instead, if they are shared.
+    shared: Option<SharedReceives>,
     /// Completions that have been taken and not been looked at.
     taken: Vec<Completion>,
     /// The next completion wakes whoever sleeps on the descriptor, or one has made it readable.
@@ -66,12 +68,18 @@ pub(crate) struct Device {
 const NEWS: Duration = Duration::from_millis(500);
 
 impl Device {
-    fn new(domain: Arc<verbs::Device>, endpoint: Endpoint, queues: Queues) -> Self {
+    fn new(
+        domain: Arc<verbs::Device>,
+        endpoint: Endpoint,
+        queues: Queues,
+        shared: Option<SharedReceives>,
+    ) -> Self {
         Device {
             endpoint,
             _domain: domain,
             bounce: Bounce::new(queues.sends),
             given: 0,
+            shared,
             taken: Vec::new(),
             is_armed: false,
             vain: 0,
@@ -172,6 +180,17 @@ impl Device {
             let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
             let _ = poll(&mut [PollFd::new(self.endpoint.as_fd(), PollFlags::POLLIN)], time);
         }
+    }
+}
+
+/// Gives shared receives back of whose completions the program is not told any more: the connection
+/// is over.
+impl Drop for Device {
+    fn drop(&mut self) {
+        let Some(shared) = &self.shared else { return };
+        let is_receive =
+            |of: &&Completion| matches!(of.completed, Completed::Receive | Completed::ReceiveImmediate);
+        self.taken.iter().filter(is_receive).for_each(|completion| shared.give_back(completion.wr_id));
     }
 }
 

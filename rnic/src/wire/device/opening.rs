@@ -6,9 +6,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use rddp_rdma::ConnectOptions;
-use rddp_verbs_device::{self as verbs, ConnectFailed, DeviceError, Endpoint, Event, Offer, Queues, Request};
+use rddp_verbs_device::{
+    self as verbs, ConnectFailed, DeviceError, Endpoint, Event, Offer, Queues, Request, SharedReceives,
+};
 
 use super::Device;
 use crate::capabilities::CAPABILITIES;
@@ -17,6 +20,7 @@ use crate::error::ConnectError;
 use crate::mem::HostDevice;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
+use crate::queues::srq::SrqInner;
 use crate::wire::opening::{Failed, Progress, Terms};
 
 /// Requests that an endpoint posts beside the program's.
@@ -37,16 +41,17 @@ impl Opening {
     /// watched, too.
     pub(crate) fn begin(
         attrs: &QpAttributes,
-        (sends, receives): (usize, usize),
+        lengths: &Lengths,
         to: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<(DeviceSocket, Self), ConnectError> {
         let host = host_for(attrs, options)?;
         let domain = host.domain(attrs.pd)?;
-        let queues = queues(&domain, sends, receives);
+        let (queues, shared) = (queues(&domain, lengths), lengths.shared(host, attrs)?);
         let endpoint = Endpoint::open(&domain, options.source, to, queues, options.timeout)?;
+        let endpoint = endpoint.sharing(shared.clone());
         let socket = descriptor(&endpoint)?;
-        let wire = Device::new(domain, endpoint, queues);
+        let wire = Device::new(domain, endpoint, queues, shared);
         Ok((socket, Opening { wire: Some(Box::new(wire)), offer: offer(attrs, options), is_resolved: false }))
     }
 
@@ -89,15 +94,16 @@ impl Opening {
 /// told so.
 pub(crate) fn accept(
     cx: &Context<'_>,
-    (sends, receives): (usize, usize),
+    lengths: &Lengths,
     request: Request,
     options: &ConnectOptions,
 ) -> Result<(DeviceSocket, Box<Device>), ConnectError> {
-    let domain = host_for(cx.attrs, options)?.domain(cx.attrs.pd)?;
-    let queues = queues(&domain, sends, receives);
-    let endpoint = request.endpoint(&domain, queues)?;
+    let host = host_for(cx.attrs, options)?;
+    let domain = host.domain(cx.attrs.pd)?;
+    let (queues, shared) = (queues(&domain, lengths), lengths.shared(host, cx.attrs)?);
+    let endpoint = request.endpoint_sharing(&domain, queues, shared.clone())?;
     let socket = descriptor(&endpoint)?;
-    let mut wire = Box::new(Device::new(domain, endpoint, queues));
+    let mut wire = Box::new(Device::new(domain, endpoint, queues, shared));
     // As for the end that connects.
     let _ = wire.give_receives(cx);
     wire.endpoint.accept(offer(cx.attrs, options))?;
@@ -111,8 +117,23 @@ fn host_for<'a>(attrs: &'a QpAttributes, options: &ConnectOptions) -> Result<&'a
     Ok(host)
 }
 
+/// The lengths of a queue pair's queues, and the shared queue that it takes its receives from.
+#[derive(Debug)]
+pub(crate) struct Lengths {
+    pub(crate) sends: usize,
+    pub(crate) receives: usize,
+    pub(crate) srq: Option<Arc<SrqInner>>,
+}
+
+impl Lengths {
+    /// Returns the device's queue behind the shared one, if receives are shared.
+    fn shared(&self, host: &HostDevice, attrs: &QpAttributes) -> Result<Option<SharedReceives>, DeviceError> {
+        self.srq.as_ref().map(|srq| srq.on_device(host, attrs.pd)).transpose()
+    }
+}
+
 /// Returns the lengths of the device's queues, as near to those of the program's as it can have.
-fn queues(domain: &verbs::Device, sends: usize, receives: usize) -> Queues {
+fn queues(domain: &verbs::Device, &Lengths { sends, receives, .. }: &Lengths) -> Queues {
     let most = domain.capabilities().max_requests.unwrap_or(usize::MAX).saturating_sub(OWN).max(1);
     Queues { sends: sends.clamp(1, most), receives: receives.min(most), inline: CAPABILITIES.max_inline }
 }
