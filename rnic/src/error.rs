@@ -299,7 +299,9 @@ pub enum ConnectError {
     #[error("TCP: {0}")]
     Tcp(io::Error),
     /// The peer did not answer in time.
-    #[error("the peer did not answer the MPA startup within {0:?}: is it an iWARP listener?")]
+    #[error(
+        "the peer did not answer within {0:?}: does it listen for the protocol of this end's device (software: iWARP)?"
+    )]
     TimedOut(std::time::Duration),
     /// The peer closed TCP instead of answering.
     #[error(

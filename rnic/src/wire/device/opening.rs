@@ -84,7 +84,10 @@ impl Opening {
                 Err(ConnectError::Rejected { private_data }.into())
             }
             Some(Event::Failed(why)) => Err(ConnectError::Unreached(why).into()),
-            Some(Event::Disconnected | Event::Removed) => Err(ConnectError::Closed.into()),
+            Some(Event::Disconnected) => Err(ConnectError::Unreached(ConnectFailed::Ended).into()),
+            Some(Event::Removed) => {
+                Err(failed(DeviceError::Removed { device: endpoint.device().name().to_owned() }))
+            }
         }
     }
 }
