@@ -74,6 +74,9 @@ mod tests {
     use std::{env, fs, thread};
 
     use clap::FromArgMatches;
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use rddp_command::failure::FailureKind;
 
     use super::*;
     use crate::Cli;
@@ -88,7 +91,10 @@ mod tests {
             symlink(&fake, folder.path().join(name)).unwrap();
         }
         let mut child = Command::new(itself);
+        let removals = folder.path().join("removals");
+        mkfifo(&removals, Mode::S_IRWXU).unwrap();
         child.env("LD_LIBRARY_PATH", folder.path()).env("FAKE_DEVICES", "siw0=0,rxe0=1");
+        child.env("FAKE_REMOVALS", removals);
         child.args(["--exact", "--ignored", "--nocapture", &format!("device::tests::{test}")]);
         let ended = child.output().unwrap();
         let said = [ended.stdout, ended.stderr].map(|octets| String::from_utf8_lossy(&octets).into_owned());
@@ -206,5 +212,32 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Status 3 would have its user look at the peer.
+    #[test]
+    fn a_client_whose_device_is_removed_fails_by_this_host() {
+        with_devices("removal");
+    }
+
+    #[test]
+    #[ignore = "a process of the test above"]
+    fn removal() {
+        // The longer the device stays, the surer the client has got its connection by then.
+        let failure = (1..).find_map(|attempt| {
+            let pings = port();
+            let server = format!("ping --server --bind 127.101.0.1 --port {pings} --device rxe0");
+            thread::spawn(move || command(&server));
+            let ping = format!("ping 127.101.0.1:{pings} --device rxe0 --count");
+            client(&format!("{ping} 1"));
+            let endless = thread::spawn(move || command(&format!("{ping} 1000000")));
+            thread::sleep(Duration::from_millis(50 * attempt));
+            fs::write(env::var_os("FAKE_REMOVALS").unwrap(), "1").unwrap();
+            let failure = endless.join().unwrap().unwrap_err();
+            (!failure.to_string().contains("nothing listens")).then_some(failure)
+        });
+        let failure = failure.unwrap();
+        assert_eq!(failure.kind(), FailureKind::Failed, "{failure}");
+        assert!(failure.to_string().contains("removed from this host"), "{failure}");
     }
 }

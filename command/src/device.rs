@@ -8,7 +8,7 @@ use rddp_rnic::{Rnic, RnicConfig};
 use serde::Serialize;
 
 use crate::complain;
-use crate::failure::Failure;
+use crate::failure::{Failure, LACKS};
 use crate::out;
 
 /// The device that a user asks for.
@@ -31,8 +31,9 @@ impl Choice {
 
     /// Parses the option's value.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let is_name = !text.is_empty() && !text.contains(|c: char| c == '/' || c.is_whitespace());
+        let is_name = !text.is_empty() && !text.contains(|c: char| "/,".contains(c) || c.is_whitespace());
         match text {
+            list if list.contains(',') => Err("one device, as this end makes one connection".to_owned()),
             "auto" => Ok(Choice::Auto),
             name if is_name => Ok(Choice::Named(name.to_owned())),
             _ => Err("soft, auto, or the name of a device as rdma link shows it".to_owned()),
@@ -100,7 +101,7 @@ impl By {
 
     /// Returns the failure of a command that asks for what the device does not have.
     pub fn lacks(&self, what: &str) -> Failure {
-        Failure::failed(format!("{self} does not have {what}")).remedy("rddp doctor shows what it has")
+        Failure::failed(format!("{self} does not have {what}")).remedy(LACKS)
     }
 
     /// Returns whether a device of the host moves the octets.
@@ -142,6 +143,7 @@ mod tests {
         for text in ["", "a b", "siw0/192.0.2.1"] {
             assert!(Choice::parse(text).is_err(), "{text}");
         }
+        assert!(Choice::parse("soft,rxe0").unwrap_err().contains("one device"));
     }
 
     #[test]

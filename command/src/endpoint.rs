@@ -57,8 +57,8 @@ impl Endpoint {
         what: &str,
     ) -> Result<Connected, Failure> {
         tracing::info!(%addr, "connecting");
-        let connected =
-            self.qp.connect(addr, options).map_err(|error| Failure::connecting(addr, &error, what))?;
+        let failed = |error| Failure::connecting_by(&self.rnic, addr, &error, what);
+        let connected = self.qp.connect(addr, options).map_err(failed)?;
         tracing::info!(%addr, negotiated = ?connected.negotiated, "connected");
         Ok(connected)
     }
@@ -159,10 +159,17 @@ pub fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
         return Failure::peer(format!("the peer ended the connection with Terminate {}", terminate.code))
             .remedy("its log, or its own message, may say more");
     }
-    let fault = rnic.async_events().filter(|event| event.qp == qp.num()).find_map(|event| match event.kind {
-        AsyncEventKind::Fault(fault) => Some(fault),
-        _ => None,
-    });
+    let mut events = rnic.async_events().filter(|event| event.qp == qp.num()).map(|event| event.kind);
+    let fault = match events
+        .find(|kind| matches!(kind, AsyncEventKind::Fault(_) | AsyncEventKind::DeviceFailed))
+    {
+        Some(AsyncEventKind::Fault(fault)) => Some(fault),
+        Some(_) => {
+            return Failure::failed(format!("{} has failed, or was removed from this host", By::of(rnic)))
+                .remedy("dmesg may say why");
+        }
+        None => None,
+    };
     let failure = |cause| match fault {
         // RFC 5044 §8: octets with a wrong CRC, and markers out of place.
         Some(Fault::Mpa(error)) if matches!(error.code(), 2 | 3) => Failure::peer(cause).remedy(
@@ -180,6 +187,7 @@ pub fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
     match status {
         Status::Flushed => Failure::peer("the peer closed the connection, or it was lost"),
         Status::LocalOperation => not_carried_out(By::of(rnic).is_host()),
+        Status::Credentials => Failure::failed(status.to_string()),
         status => Failure::peer(status.to_string()),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use rddp_rnic::{ConnectError, NamedBy};
+use rddp_rnic::{ConnectError, ConnectFailed, DeviceError, NamedBy, Protocol, Rnic};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
@@ -25,6 +25,12 @@ Exit codes:
 
 /// The remedy where a process can open no more files and sockets.
 pub const MORE_FILES: &str = "raise its limit of open files (ulimit -n)";
+
+/// The remedy where there is no way to a peer.
+const ROUTE: &str = "check the address, and the route to it (ip route get)";
+
+/// The remedy where a device lacks something.
+pub(crate) const LACKS: &str = "rddp doctor shows what it has";
 
 /// The kind of a failure, as far as exit codes distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -169,6 +175,29 @@ impl Failure {
         ExitCode::from(self.kind.code())
     }
 
+    /// The failure of a device of this host, behind these words.
+    fn of_device(before: &str, error: &DeviceError) -> Self {
+        let failure = Self::failed(format!("{before}{}", error.cause()));
+        match error {
+            DeviceError::Unsupported { .. } => failure.remedy(LACKS),
+            _ => Failure { remedy: error.remedy().map(printable), ..failure },
+        }
+    }
+
+    /// The failure to connect to `addr` by a device of this host or in software.
+    pub fn connecting_by(rnic: &Rnic, addr: SocketAddr, error: &ConnectError, what: &str) -> Self {
+        let protocol = rnic.capabilities().protocol;
+        match error {
+            ConnectError::TimedOut(time) if protocol != Protocol::Iwarp => Self::peer(format!(
+                "connecting to {addr}: the peer did not answer within {time:?}"
+            ))
+            .remedy(format!(
+                "is it {what}, by {protocol} too? A firewall may be between (RoCE has UDP port 4791)"
+            )),
+            _ => Self::connecting(addr, error, what),
+        }
+    }
+
     /// The failure to connect to `addr`; `what` is what should be listening there.
     pub fn connecting(addr: SocketAddr, error: &ConnectError, what: &str) -> Self {
         use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
@@ -177,9 +206,7 @@ impl Failure {
             ConnectError::Tcp(error) => match error.kind() {
                 ConnectionRefused => Self::peer(format!("nothing listens on {addr}"))
                     .remedy(format!("start {what} there, or name its port")),
-                HostUnreachable | NetworkUnreachable => {
-                    failure.remedy("check the address, and the route to it (ip route get)")
-                }
+                HostUnreachable | NetworkUnreachable => failure.remedy(ROUTE),
                 _ => failure,
             },
             ConnectError::TimedOut(time) => {
@@ -188,6 +215,15 @@ impl Failure {
                         "is it {what}? Then its log says what keeps it; a plain TCP service does not answer, nor does a firewall"
                     ))
             }
+            ConnectError::Device(error) => match error {
+                DeviceError::Call { error, .. }
+                    if matches!(error.kind(), HostUnreachable | NetworkUnreachable) =>
+                {
+                    failure.remedy(ROUTE)
+                }
+                _ => Self::of_device(&format!("connecting to {addr}: "), error),
+            },
+            ConnectError::Unreached(ConnectFailed::NoRoute { .. }) => failure.remedy(ROUTE),
             ConnectError::Unreached(_) => failure.remedy(format!(
                 "start {what} there, on a device too where this one is no RNIC; or --device soft here"
             )),
@@ -264,12 +300,19 @@ impl From<rddp_rnic::Error> for Failure {
             rddp_rnic::Error::Host { what, .. } if what.contains("RDDP_CAPTURE") => {
                 failure.remedy("have RDDP_CAPTURE name a file that can be written, or unset it")
             }
-            rddp_rnic::Error::NamedDevice { error, by } => Self::failed(error.to_string()).remedy(match by {
-                NamedBy::Program => "--device soft: rddp itself moves the octets, over TCP",
-                NamedBy::Variable => {
-                    "unset RDDP_DEVICE, or set it to soft: rddp itself moves the octets, over TCP"
-                }
-            }),
+            rddp_rnic::Error::NamedDevice { error, by } => {
+                let without = match by {
+                    NamedBy::Program => "--device soft: rddp itself moves the octets, over TCP",
+                    NamedBy::Variable => {
+                        "unset RDDP_DEVICE, or set it to soft: rddp itself moves the octets, over TCP"
+                    }
+                };
+                let failure = Self::of_device("", &error);
+                let remedy = failure.how().map_or_else(String::new, |remedy| format!("{remedy}; or "));
+                failure.remedy(remedy + without)
+            }
+            rddp_rnic::Error::Device(error) => Self::of_device("", &error),
+            rddp_rnic::Error::Memory(error) => error.into(),
             rddp_rnic::Error::Host { .. } => failure.remedy("rddp doctor shows this host's limits"),
             _ => failure,
         }
@@ -278,7 +321,10 @@ impl From<rddp_rnic::Error> for Failure {
 
 impl From<rddp_rnic::MemError> for Failure {
     fn from(error: rddp_rnic::MemError) -> Self {
-        Self::failed(error.to_string())
+        match error {
+            rddp_rnic::MemError::Device(error) => Self::of_device("", &error),
+            _ => Self::failed(error.to_string()),
+        }
     }
 }
 

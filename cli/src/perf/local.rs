@@ -23,7 +23,7 @@ pub(super) fn run(
         return Err(Failure::usage("--placement: nothing is lost between processes of one host")
             .remedy("rddp perf server --placement there, rddp perf client HOST --placement auto here"));
     }
-    let (rnic, ipv6) = (options.device.open()?, args.ipv6);
+    let (rnic, ipv6) = (options.device.towards(|| Ok(Vec::new()))?.open()?, args.ipv6);
     let (host, device) = (own_address(&rnic, ipv6)?.to_string(), rnic.device());
     let pin = args.pin;
     let args = ["perf", "server", "--bind", &host, "--port", "0", "--json", "--until-stdin-ends"];

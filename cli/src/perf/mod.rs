@@ -127,6 +127,8 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
         PerfCommand::Server(args) => server::run(args),
         PerfCommand::Client { host, port, measure } => {
             let mut options = measure.options()?;
+            // A name that is wrong here is no affair of the server's.
+            options.device.open()?;
             let addr = rddp_command::addr::first(&rddp_command::addr::resolve(host, *port)?, session::find)?;
             options.device = options.device.towards(|| Ok(vec![addr]))?;
             report::print(measure.json, &options, |tell| measure::measure(addr, &options, tell))

@@ -39,6 +39,7 @@ fn a_device_that_is_not_there_is_told_with_those_that_are() {
         &["serve", "."],
         &["demo"],
         &["perf", "local"],
+        &["perf", "client", "192.0.2.1"],
         &["perf", "server", "--port", "0"],
         &["ping", "--server", "--port", "0"],
     ] {
@@ -87,7 +88,15 @@ fn nobody_at_a_devices_address_is_told_with_what_helps() {
     // The way to that address leads through the other device, and this one has none but those of
     // the loopback.
     let ended = with_devices(&["ping", "127.101.0.1", "--device", "siw0"]);
-    ended.failed(3, &["siw0 has no IP address", "ip address add"]);
+    ended.failed(1, &["siw0 has no IP address", "ip address add"]);
+    let ended = with_devices(&["ping", "127.101.0.1", "--device", "siw0", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&ended.stderr).unwrap();
+    let of = |field: &str| told["error"][field].as_str().unwrap().to_owned();
+    assert!(of("cause").ends_with("siw0 has no IP address") && of("remedy").contains("ip address add"));
+    // A RoCE device speaks no MPA.
+    let ended = with_devices(&["ping", "127.101.0.200", "--device", "rxe0"]);
+    let ended = ended.failed(3, &["did not answer within", "RoCE has UDP port 4791"]);
+    assert!(!ended.stderr.contains("MPA"), "{ended:?}");
 }
 
 #[test]
@@ -99,6 +108,9 @@ fn the_result_says_by_which_device_it_came() {
         assert_eq!((&found.json()["device"], &found.json()["transport"]), (&"soft".into(), &"iwarp".into()));
     }
     let found = with_devices(&["ping", &server.host(), "--count", "1", "--device", "auto"]).ok();
+    assert!(found.stderr.contains("--device auto: soft"), "{found:?}");
+    let local = ["perf", "local", "--op", "write", "-n", "10", "--device", "auto"];
+    let found = with_devices(&local).ok();
     assert!(found.stderr.contains("--device auto: soft"), "{found:?}");
 }
 
@@ -112,6 +124,7 @@ fn servers_have_devices_by_name_and_no_two_for_one_tcp_port() {
     }
     with_devices(&["ping", "192.0.2.1", "--device", "soft,rxe0"]).failed(2, &["one device"]);
     run(&["ping", "192.0.2.1", "--device", "a/b"]).failed(2, &["rdma link"]);
+    run(&["put", "/dev/null", "192.0.2.1/", "--device", "soft,rxe0"]).failed(2, &["one device"]);
 }
 
 /// A server loses a device of two, and with the last of them its purpose.

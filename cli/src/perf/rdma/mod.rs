@@ -195,8 +195,9 @@ impl Lanes {
             let consent = if self.setup.large_fpdus { LARGE_FPDUS } else { b"" };
             options.private_data = [&session.to_be_bytes()[..], &number.to_be_bytes(), consent].concat();
             let connected = lane.qp.connect(addr, &options);
-            let connected = connected
-                .map_err(|error| Failure::connecting(addr, &error, "the RDMA port of rddp perf server"))?;
+            let what = "the RDMA port of rddp perf server";
+            let connected =
+                connected.map_err(|error| Failure::connecting_by(&self.rnic, addr, &error, what))?;
             if self.setup.large_fpdus && connected.private_data == LARGE_FPDUS {
                 lane.qp.send_large_fpdus();
             }
