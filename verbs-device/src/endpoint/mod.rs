@@ -131,7 +131,8 @@ const OWN: usize = 4;
 /// A connection by a device, from the look-up of the peer's address to its end.
 ///
 /// Dropped, it is gone at once, in whatever stage it was, and the device touches no memory of its
-/// requests any more. A thread that still waits for a silent peer ends by itself.
+/// requests any more. A thread that still waits for a silent peer ends by itself, and so does one
+/// that on InfiniBand has the peer told of the end until it answers.
 #[derive(Debug)]
 pub struct Endpoint {
     device: Device,
@@ -310,7 +311,8 @@ impl Endpoint {
     fn end(&mut self) {
         self.stage = Stage::Ended;
         // It fails where the peer was first.
-        let _ = self.link.id.disconnect();
+        let is_told = self.link.id.disconnect().is_ok();
+        self.link.id.set_parting(is_told && !self.is_iwarp());
         self.ring();
     }
 

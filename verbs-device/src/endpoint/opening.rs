@@ -164,7 +164,12 @@ impl Endpoint {
             match event.map_err(|error| self.device.failed("rdma_get_cm_event", error))? {
                 None => return Ok(None),
                 Some(event) => {
-                    if let Some(told) = self.advance(event)? {
+                    let is_answer = event.kind == cm::DISCONNECTED;
+                    let told = self.advance(event)?;
+                    if is_answer {
+                        self.link.id.set_parting(false);
+                    }
+                    if let Some(told) = told {
                         return Ok(Some(told));
                     }
                 }

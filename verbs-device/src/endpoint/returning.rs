@@ -21,6 +21,9 @@ const GLANCE: Duration = Duration::from_millis(5);
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        if !self.is_iwarp() && matches!(self.stage, Stage::Connected | Stage::Closing(_)) {
+            self.end();
+        }
         if Arc::strong_count(&self.link) > 1 || self.shared.is_some() {
             // What a device that is gone does not give back, it does not touch.
             let _ = self.take_back();

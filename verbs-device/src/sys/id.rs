@@ -1,122 +1,21 @@
-//! Event channels and ids of the connection manager.
+//! Ids of the connection manager.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rddp_verbs_layout::{
-    ibv_context, ibv_qp, option, port_space, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
-};
+use rddp_verbs_layout::{ibv_context, ibv_qp, option, port_space, rdma_cm_id, rdma_conn_param};
 use socket2::{SockAddr, SockAddrStorage};
 
 use super::by_errno;
-use super::context::{Domain, set_nonblocking};
+use super::context::Domain;
+use super::events::{CmEvent, EventChannel};
 use super::library::Library;
+use super::parting::Last;
 use super::queues::{Completions, Pair, Shape, attributes};
 use super::shared::SharedQueue;
-
-/// A channel of events, which never blocks.
-#[derive(Debug)]
-pub(crate) struct EventChannel {
-    library: &'static Library,
-    raw: NonNull<rdma_event_channel>,
-}
-
-// SAFETY: functions on a channel may be called from several threads at a time (see the module).
-unsafe impl Send for EventChannel {}
-// SAFETY: as above.
-unsafe impl Sync for EventChannel {}
-
-/// An event of the connection manager, which has been acknowledged.
-#[derive(Debug)]
-pub(crate) struct CmEvent {
-    /// Kind of the event, as [`rddp_verbs_layout::cm`] has them.
-    pub(crate) kind: u32,
-    pub(crate) status: i32,
-    pub(crate) private_data: Vec<u8>,
-    /// Depths as they are for this end: Reads and atomics that it answers, and that it may ask for.
-    pub(crate) ird: u8,
-    pub(crate) ord: u8,
-    /// The id that a request of a peer has made.
-    request: NewId,
-}
-
-/// An id that is nobody's yet.
-#[derive(Debug)]
-struct NewId(Option<NonNull<rdma_cm_id>>);
-
-// SAFETY: see the module.
-unsafe impl Send for NewId {}
-
-impl EventChannel {
-    pub(crate) fn new(library: &'static Library) -> io::Result<Self> {
-        // SAFETY: the function takes nothing.
-        let raw = unsafe { (library.table.rdma_create_event_channel)() };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        let channel = EventChannel { library, raw };
-        set_nonblocking(channel.as_fd())?;
-        Ok(channel)
-    }
-
-    /// Takes the oldest event, if there is one, and acknowledges it: an id with an event that is
-    /// not acknowledged is never destroyed.
-    pub(crate) fn event(&self) -> io::Result<Option<CmEvent>> {
-        let mut taken: *mut rdma_cm_event = null_mut();
-        // SAFETY: a pointer can be stored.
-        let got = unsafe { (self.library.table.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut taken) };
-        match by_errno(got) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error),
-            Ok(()) => {}
-        }
-        // SAFETY: the event is there until it is acknowledged. Of a kind without private data, the
-        // library sets pointer and length to 0.
-        let event = unsafe { CmEvent::copied(&*taken) };
-        // SAFETY: the event that was taken, once.
-        unsafe { (self.library.table.rdma_ack_cm_event)(taken) };
-        Ok(Some(event))
-    }
-}
-
-/// The descriptor that is readable while there are events.
-impl AsFd for EventChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is the channel's, which lives as long as this.
-        unsafe { BorrowedFd::borrow_raw((&raw const (*self.raw.as_ptr()).fd).read()) }
-    }
-}
-
-impl Drop for EventChannel {
-    fn drop(&mut self) {
-        // SAFETY: the ids that used it are gone: each holds its channel.
-        unsafe { (self.library.table.rdma_destroy_event_channel)(self.raw.as_ptr()) };
-    }
-}
-
-impl CmEvent {
-    /// # Safety
-    /// The private data are as long as the event says.
-    unsafe fn copied(event: &rdma_cm_event) -> Self {
-        let param = &event.param;
-        let len = usize::from(param.private_data_len);
-        let private_data = if param.private_data.is_null() || len == 0 {
-            Vec::new()
-        } else {
-            // SAFETY: promised by the caller; the event is there during the copy.
-            unsafe { std::slice::from_raw_parts(param.private_data.cast(), len) }.to_vec()
-        };
-        CmEvent {
-            kind: event.event,
-            status: event.status,
-            private_data,
-            ird: param.responder_resources,
-            ord: param.initiator_depth,
-            request: NewId(NonNull::new(event.id).filter(|_| !event.listen_id.is_null())),
-        }
-    }
-}
 
 /// The terms that an end tells the device when it connects, or accepts.
 #[derive(Clone, Debug, Default)]
@@ -151,6 +50,8 @@ impl Parameters {
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     pair: OnceLock<Pair>,
+    /// The peer was told that the connection is over, and has not answered.
+    is_parting: AtomicBool,
     pub(crate) events: Arc<EventChannel>,
 }
 
@@ -174,13 +75,17 @@ impl Id {
             (events.library.table.rdma_create_id)(channel, &raw mut raw, null_mut(), space)
         })?;
         let raw = NonNull::new(raw).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Id { raw, pair: OnceLock::new(), events: events.clone() })
+        Ok(Self::of(raw, events))
     }
 
     /// Takes the id that a peer's request has made, whose events come by the listener's channel.
     pub(crate) fn of_request(event: &mut CmEvent, events: &Arc<EventChannel>) -> Option<Self> {
-        let raw = event.request.0.take()?;
-        Some(Id { raw, pair: OnceLock::new(), events: events.clone() })
+        let raw = event.take_request()?;
+        Some(Self::of(raw, events))
+    }
+
+    fn of(raw: NonNull<rdma_cm_id>, events: &Arc<EventChannel>) -> Self {
+        Id { raw, pair: OnceLock::new(), is_parting: AtomicBool::new(false), events: events.clone() }
     }
 
     /// Gives the id a channel of its own.
@@ -332,6 +237,12 @@ impl Id {
         // SAFETY: the id is there.
         by_errno(unsafe { (self.library().table.rdma_disconnect)(self.raw.as_ptr()) })
     }
+
+    /// Notes whether the peer has still to answer that the connection is over: the id then outlives
+    /// its owner.
+    pub(crate) fn set_parting(&self, is_parting: bool) {
+        self.is_parting.store(is_parting, Ordering::Relaxed);
+    }
 }
 
 /// Returns an address, unless it is not set: then its family is 0.
@@ -344,14 +255,15 @@ fn socket_address(storage: libc::sockaddr_storage) -> Option<SocketAddr> {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        let table = &self.library().table;
-        // SAFETY: no call on the id is under way: a thread in `connect` holds it. The queue pair
-        // goes before its completion queue, and the id before its channel.
-        unsafe {
-            if self.pair.get().is_some() {
-                (table.rdma_destroy_qp)(self.raw.as_ptr());
-            }
-            (table.rdma_destroy_id)(self.raw.as_ptr());
+        if self.pair.get().is_some() {
+            // SAFETY: no call on the id is under way: a thread in `connect` holds it. The queue
+            // pair goes before its completion queue.
+            unsafe { (self.library().table.rdma_destroy_qp)(self.raw.as_ptr()) };
+        }
+        // SAFETY: as above; nobody else has the id from here on.
+        let last = unsafe { Last::new(self.raw, &self.events) };
+        if self.is_parting.load(Ordering::Relaxed) {
+            last.wait();
         }
     }
 }

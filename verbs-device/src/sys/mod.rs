@@ -8,7 +8,9 @@
 //! | `memory` | registered memory |
 //! | `queues` | a completion queue with its channel; requests |
 //! | `shared` | a shared receive queue |
-//! | `id` | event channels and ids of the connection manager |
+//! | `events` | event channels of the connection manager |
+//! | `id` | ids of the connection manager |
+//! | `parting` | ids whose peer has still to answer that the connection is over |
 //!
 //! Objects are made and destroyed here, in the order that the libraries want: an object holds those
 //! that must outlive it. The functions of both libraries may be called from several threads at a
@@ -16,9 +18,11 @@
 #![allow(unsafe_code)] // functions of C libraries
 
 mod context;
+mod events;
 mod id;
 mod library;
 mod memory;
+mod parting;
 mod queues;
 mod shared;
 mod table;
@@ -28,7 +32,8 @@ use std::io;
 
 pub(crate) use context::Context;
 pub use context::{DeviceEvent, Domain};
-pub(crate) use id::{CmEvent, EventChannel, Id, Parameters};
+pub(crate) use events::{CmEvent, EventChannel};
+pub(crate) use id::{Id, Parameters};
 pub use library::Library;
 pub use memory::Registration;
 pub(crate) use memory::flags_of;

@@ -110,6 +110,23 @@ fn a_close_does_not_wait_for_a_peer_that_stands_still() {
     }
 }
 
+/// The connection manager says it again, but not for an id that is gone.
+#[test]
+fn the_other_end_hears_of_an_end_though_the_first_word_is_lost() {
+    for host in adapters("lost", quirk::LOST) {
+        for closes in [true, false] {
+            let (mut active, mut passive) = host.connect_plainly();
+            if closes {
+                active.close();
+                assert!(matches!(event(&mut active), Event::Disconnected));
+            }
+            drop(active);
+            assert!(matches!(event(&mut passive), Event::Disconnected));
+        }
+        host.until_nothing_is_left();
+    }
+}
+
 #[test]
 fn a_device_that_is_removed_says_so_to_all_that_use_it() {
     let host = host("removed", Kind::Rxe, 0);

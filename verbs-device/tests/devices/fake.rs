@@ -43,6 +43,8 @@ pub(crate) mod quirk {
     pub(crate) const UNSHARED: u32 = 8192;
     #[allow(dead_code, reason = "the tests of rnic use it")]
     pub(crate) const NO_LAST: u32 = 16384;
+    #[allow(dead_code, reason = "the tests of verbs-device use it")]
+    pub(crate) const LOST: u32 = 32768;
 }
 
 /// The fake library, and the functions by which a test directs it.
@@ -56,6 +58,8 @@ pub(crate) struct Fake {
     pub(crate) end_silence: extern "C" fn(),
     pub(crate) objects: extern "C" fn(c_int) -> c_int,
     pub(crate) receives: extern "C" fn(c_int) -> c_int,
+    #[allow(dead_code, reason = "the tests of the gateway use it")]
+    pub(crate) sends: extern "C" fn(c_int) -> c_int,
     #[allow(dead_code, reason = "the tests of verbs-device use it")]
     pub(crate) lists: extern "C" fn() -> c_int,
     #[allow(dead_code, reason = "the tests of rnic use it")]
@@ -96,6 +100,7 @@ pub(crate) fn fake() -> &'static Fake {
                 end_silence: std::mem::transmute(find(c"fake_end_silence")),
                 objects: std::mem::transmute(find(c"fake_objects")),
                 receives: std::mem::transmute(find(c"fake_receives")),
+                sends: std::mem::transmute(find(c"fake_sends")),
                 lists: std::mem::transmute(find(c"fake_lists")),
                 looks: std::mem::transmute(find(c"fake_looks")),
                 bare: std::mem::transmute(find(c"fake_bare")),

@@ -129,6 +129,12 @@ impl Host {
         (fake().receives)(self.number())
     }
 
+    #[allow(dead_code, reason = "the tests of the gateway use it")]
+    /// Returns how many requests of a fake device have not been acknowledged.
+    pub(crate) fn sends(&self) -> c_int {
+        (fake().sends)(self.number())
+    }
+
     pub(crate) fn listen(&self) -> Listener {
         Listener::open(&self.device, self.own(0), 8).unwrap()
     }

@@ -1,6 +1,7 @@
 //! Functions of librdmacm: connections begin and end.
 
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
 
 use rddp_verbs_layout::{access, cm, rdma_cm_id, rdma_conn_param};
 
@@ -76,19 +77,23 @@ impl World {
         if let Some(pair) = pair {
             self.end(pair);
         }
-        let other = peer.and_then(|peer| self.ids.get(&peer)).and_then(|peer| peer.pair);
-        let is_told = !device.is_some_and(|device| self.devices[device].has(quirk::UNTOLD));
+        let other = peer.and_then(|peer| self.ids.get(&peer));
+        let (other, is_first) =
+            (other.and_then(|peer| peer.pair), other.is_some_and(|peer| peer.is_connected));
+        let has = |quirk| device.is_some_and(|device| self.devices[device].has(quirk));
+        let (is_told, is_lost) = (!has(quirk::UNTOLD), has(quirk::LOST) && is_first);
         if let (Some(pair), true) = (pair, is_iwarp && is_told) {
             self.tell_of_end(pair);
         }
-        if let Some(other) = other.filter(|_| was) {
-            if is_iwarp {
+        match (peer.filter(|_| was), other) {
+            (Some(_), Some(other)) if is_iwarp => {
                 self.end(other);
                 self.tell_of_end(other);
-            } else if let Some(peer) = peer {
-                // The other end goes on until it disconnects, too; this one hears of it then.
-                self.tell_of(peer, cm::DISCONNECTED, 0);
             }
+            (Some(peer), _) if is_lost => tell_again(id, peer),
+            // The other end goes on until it disconnects, too; this one hears of it then.
+            (Some(peer), _) if !is_iwarp => self.tell_of(peer, cm::DISCONNECTED, 0),
+            _ => {}
         }
         if let Some(id) = self.ids.get_mut(&id) {
             id.is_connected = false;
@@ -101,6 +106,17 @@ impl World {
         }
         was
     }
+}
+
+/// Tells an id of the end that the other one has told before, if that is still there.
+fn tell_again(id: usize, peer: usize) {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        let mut world = world();
+        if world.ids.contains_key(&id) {
+            world.tell_of(peer, cm::DISCONNECTED, 0);
+        }
+    });
 }
 
 #[unsafe(no_mangle)]

@@ -69,6 +69,9 @@ pub mod quirk {
     pub const UNSHARED: u32 = 8192;
     /// Nothing tells that a queue pair has taken its last shared receive.
     pub const NO_LAST: u32 = 16384;
+    /// The first word of an end is lost. The connection manager says it again, as long as there is
+    /// the id.
+    pub const LOST: u32 = 32768;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.
@@ -119,6 +122,12 @@ pub extern "C" fn fake_end_silence() {
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_receives(device: c_int) -> c_int {
     world().receives_of(device as usize) as c_int
+}
+
+/// Returns how many requests of the queue pairs of a device have not been acknowledged.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_sends(device: c_int) -> c_int {
+    world().sends_of(device as usize) as c_int
 }
 
 /// Returns how many lists of devices have not been freed.

@@ -208,6 +208,12 @@ impl World {
         own.chain(shared.map(|queue| queue.receives.len())).sum()
     }
 
+    /// Requests that have not been acknowledged.
+    pub(crate) fn sends_of(&self, device: usize) -> usize {
+        let pairs = self.pairs.values().filter(|pair| pair.device == device);
+        pairs.map(|pair| pair.outgoing.len() + pair.pending.len()).sum()
+    }
+
     pub(crate) fn objects_of(&self, device: usize) -> usize {
         self.ids.values().filter(|id| id.device == Some(device)).count()
             + self.pairs.values().filter(|pair| pair.device == device).count()
