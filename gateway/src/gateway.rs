@@ -239,7 +239,7 @@ fn carry(
             tell(Event::Opened { peer, to, ends });
             let moved = |counts| tell(Event::Moved { peer, to, ends, counts });
             let watch = Watch::new(opening.options.interval, &moved);
-            let (counts, reason) = Pair::new(opened, opening.stop, watch).run();
+            let (counts, reason) = Pair::new(opened, opening, watch).run();
             tell(Event::Ended { peer, to, ends, counts, reason });
         }
         Err(reason) => tell(Event::Refused { peer, to, reason }),
@@ -268,7 +268,7 @@ impl Route {
             Route::FromPlain { listener, device, .. } => match listener.accept() {
                 Ok((tcp, peer)) => Ok(Some((Incoming::Plain { tcp, device }, Some(peer)))),
                 Err(error) if is_nobody(&error) => Ok(None),
-                Err(error) => Err(error.into()),
+                Err(error) => Err(Reason::Accept(error)),
             },
             Route::FromDevice { listener, .. } => Ok(listener.take()?.map(|request| {
                 let peer = request.asked().peer;

@@ -16,13 +16,20 @@ pub struct Options {
     pub max_message: usize,
     /// Time that the leg to the other host may take.
     pub leg_time: Duration,
+    /// Time after which the device's host is asked whether it is still there.
+    pub probe_time: Duration,
     /// Time between two looks at a connection that goes on: an event tells what it has moved.
     pub interval: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_message: 64 * 1024, leg_time: Duration::from_secs(3), interval: None }
+        Options {
+            max_message: 64 * 1024,
+            leg_time: Duration::from_secs(3),
+            probe_time: Duration::from_secs(30),
+            interval: None,
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use socket2::SockRef;
 
 use crate::bridge::{Bridge, Counts, Stop};
 use crate::buffers::{Arrived, Train};
-use crate::opening::{Opened, Pool, poll_until};
+use crate::opening::{Opened, Opening, Pool, poll_until};
 use crate::reason::Reason;
 use crate::watch::Watch;
 
@@ -31,8 +31,6 @@ const LINGER: Duration = Duration::from_secs(10);
 const STOPPING: Duration = Duration::from_secs(3);
 /// Time after which a connection that does not sleep looks whether the gateway stops.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time after which the device's host is asked whether it is still there.
-const PROBE: Duration = Duration::from_secs(30);
 
 /// A connection of the gateway: its socket, its endpoint at the device, and what goes between.
 #[derive(Debug)]
@@ -61,11 +59,13 @@ pub(crate) struct Pair<'a> {
     finished: bool,
     look: Instant,
     probe: Instant,
+    probe_time: Duration,
     watch: Watch<'a>,
 }
 
 impl<'a> Pair<'a> {
-    pub(crate) fn new(opened: Opened, stop: &'a EventFd, watch: Watch<'a>) -> Self {
+    pub(crate) fn new(opened: Opened, opening: Opening<'a>, watch: Watch<'a>) -> Self {
+        let (stop, probe_time) = (opening.stop, opening.options.probe_time);
         let Opened { tcp, endpoint, memory, bridge } = opened;
         Pair {
             tcp,
@@ -85,7 +85,8 @@ impl<'a> Pair<'a> {
             stops: false,
             finished: false,
             look: Instant::now() + LOOK,
-            probe: Instant::now() + PROBE,
+            probe: Instant::now() + probe_time,
+            probe_time,
             watch,
         }
     }
@@ -103,7 +104,7 @@ impl<'a> Pair<'a> {
 
     fn carry(&mut self) -> Result<(), Reason> {
         loop {
-            let moved = self.turn()?;
+            let mut moved = self.turn()?;
             self.watch.look(self.bridge.counts());
             // Looked at in each turn: a plain host may always have more to say.
             let is_late = self.until.is_some_and(|until| Instant::now() >= until);
@@ -113,21 +114,26 @@ impl<'a> Pair<'a> {
             if is_late {
                 return Err(Reason::TooLong("the end of the connection"));
             }
+            if Instant::now() >= self.look {
+                moved |= self.look();
+            }
             if !moved {
                 self.sleep()?;
-            } else if Instant::now() >= self.look {
-                self.look();
             }
         }
     }
 
-    /// Looks whether the gateway stops: a connection that always has something to do never sleeps.
-    fn look(&mut self) {
+    /// Looks whether the gateway has begun to stop: a connection that always has something to do
+    /// never sleeps. What the device tells comes first: that the last one is removed stops a
+    /// gateway, too.
+    fn look(&mut self) -> bool {
         self.look = Instant::now() + LOOK;
         let mut stop = [PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
-        if !self.stops && poll(&mut stop, PollTimeout::ZERO).is_ok_and(|count| count > 0) {
+        let stops = !self.stops && poll(&mut stop, PollTimeout::ZERO).is_ok_and(|count| count > 0);
+        if stops {
             self.stopped();
         }
+        stops
     }
 
     /// Does what can be done now; returns whether there may be more.
@@ -146,10 +152,13 @@ impl<'a> Pair<'a> {
         // Before the completions: by its end, all messages of the device's host have come.
         while let Some(event) = self.endpoint.event()? {
             moved = true;
-            if matches!(event, Event::Disconnected | Event::Failed(_) | Event::Removed) {
-                self.device_closed = true;
-                self.ends(Reason::DeviceClosed, LINGER);
-            }
+            let reason = match event {
+                Event::Disconnected | Event::Failed(_) => Reason::DeviceClosed,
+                Event::Removed => Reason::removed(self.endpoint.device()),
+                Event::Resolved | Event::Connected(_) => continue,
+            };
+            self.device_closed = true;
+            self.ends(reason, LINGER);
         }
         self.endpoint.poll(&mut self.completions)?;
         // The plain host is told nothing before its first FPDU, neither messages nor faults: they
@@ -330,7 +339,7 @@ impl<'a> Pair<'a> {
         poll_until(&mut fds[..count], until)?;
         let [_, is_stopped, is_ready] = fds.map(|fd| fd.any().unwrap_or(true));
         if is_stopped {
-            self.stopped();
+            self.look = Instant::now();
         }
         if is_ready && flags.is_empty() {
             let error = self.tcp.take_error()?;
@@ -343,7 +352,7 @@ impl<'a> Pair<'a> {
     /// Asks the device's host at times whether it is still there.
     fn probe(&mut self) {
         if Instant::now() >= self.probe {
-            self.probe = Instant::now() + PROBE;
+            self.probe = Instant::now() + self.probe_time;
             // One that fails ends the connection, which is told by an event.
             let _ = self.endpoint.probe();
         }
@@ -352,9 +361,8 @@ impl<'a> Pair<'a> {
     /// Begins the end of a connection whose gateway stops.
     fn stopped(&mut self) {
         self.stops = true;
-        if !self.is_broken() {
-            (self.plain_ends, self.reason) = (true, Some(Reason::Stopped));
-        }
+        self.plain_ends = true;
+        self.reason.get_or_insert(Reason::Stopped);
         let latest = Instant::now() + STOPPING;
         self.until = Some(self.until.map_or(latest, |until| until.min(latest)));
     }

@@ -2,9 +2,10 @@
 
 use std::io;
 
+use nix::libc;
 use rddp_mpa::{StartupError, StartupMisuse};
 use rddp_rdmap::TerminateCode;
-use rddp_verbs_device::{ConnectFailed, DeviceError, PostError};
+use rddp_verbs_device::{ConnectFailed, Device, DeviceError, PostError};
 
 use crate::bridge::Stop;
 
@@ -40,8 +41,11 @@ pub enum Reason {
     #[error("the gateway stops")]
     Stopped,
     /// TCP failed, or was reset.
-    #[error("TCP to the plain host: {0}")]
+    #[error("TCP to the plain host: {0}{hint}", hint = hint(.0))]
     Tcp(#[from] io::Error),
+    /// A listener of TCP cannot take a plain host.
+    #[error("{0}{hint}", hint = hint(.0))]
+    Accept(io::Error),
     /// The name of the host behind the gateway is not known.
     #[error("looking up {name}: {error}")]
     Unknown {
@@ -84,7 +88,20 @@ pub enum Reason {
     },
 }
 
+/// Returns what helps against an error of a socket.
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => " (raise the limit of open files, see `ulimit -n`)",
+        _ => "",
+    }
+}
+
 impl Reason {
+    /// Returns the reason that a device was removed.
+    pub(crate) fn removed(device: &Device) -> Self {
+        DeviceError::Removed { device: device.name().to_owned() }.into()
+    }
+
     pub(crate) fn of(stop: &Stop) -> Self {
         let code = match stop {
             Stop::Terminated(code) => Some(*code),

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rddp_gateway::{Options, Reason, RunError};
-use rddp_rnic::{Access, ConnectOptions, Operation, RecvWr, Remote, SendWr, Stag, Status};
+use rddp_rnic::{Access, ConnectOptions, Operation, RecvWr, Remote, Rnic, SendWr, Stag, Status};
 use rddp_test_support::pattern;
-use rddp_verbs_device::{Event, Offer};
+use rddp_verbs_device::{DeviceError, Event, Offer};
 
 use crate::devices::{self, Host, Kind, completion, completions};
 use crate::world::{PATIENCE, Plain, Program, World, gateway_to, reverse, slow_world, world};
@@ -204,6 +204,24 @@ fn a_program_that_is_killed_and_a_device_that_goes_are_the_end_for_their_plain_h
     assert_eq!(plain.completion().status, Status::Flushed);
     let ended = world.gateway.end();
     assert!(matches!(ended, Err(RunError::NoListener(_))), "{ended:?}");
+    let (_, reason) = world.gateway.ended();
+    assert!(matches!(reason, Reason::Device(DeviceError::Removed { .. })), "{reason}");
+    assert_eq!(reason.to_string(), "gw_kill was removed from this host");
+}
+
+/// InfiniBand tells of no host that is gone, and a program that waits for requests asks nothing.
+#[test]
+fn a_devices_host_that_vanishes_is_noticed_by_a_question() {
+    let host = devices::host("gw_vanish", Kind::Rxe, 0);
+    let listener = host.listen();
+    let options = Options { probe_time: Duration::from_millis(100), ..Options::default() };
+    let gateway = gateway_to(&host, &listener.address(), options);
+    let world = World { gateway, listener, host, rnic: Rnic::open().unwrap() };
+    let (plain, _program) = world.connect();
+    plain.qp.post_recv(RecvWr::new(1, Vec::new())).unwrap();
+    world.host.cut();
+    assert_eq!(plain.completion().status, Status::Flushed);
+    world.gateway.ended();
 }
 
 #[test]
@@ -219,7 +237,8 @@ fn a_gateway_that_stops_ends_its_connections_behind_what_was_asked_for() {
     world.gateway.stop();
     assert!(matches!(devices::event(&mut program.end), Event::Disconnected));
     assert_eq!(plain.completion().status, Status::Flushed);
-    assert!(matches!(world.gateway.ended().1, Reason::Stopped));
+    let (_, reason) = world.gateway.ended();
+    assert!(matches!(reason, Reason::Stopped), "{reason}");
     assert!(program.octets(0, 1 << 20) == pattern(1 << 20, 8));
 }
 

@@ -253,6 +253,7 @@ fn hint(call: &str, error: &io::Error) -> Option<&'static str> {
         ("rdma_accept" | "rdma_reject", Some(libc::ECONNRESET | libc::EINVAL | libc::ENOTCONN)) => {
             Some("the peer has gone")
         }
+        (_, Some(libc::EMFILE | libc::ENFILE)) => Some("raise the limit of open files, see `ulimit -n`"),
         (_, Some(libc::ENOMEM)) => {
             Some("queues are locked memory, too: raise RLIMIT_MEMLOCK, see `ulimit -l`")
         }

@@ -36,8 +36,6 @@ use crate::reason::Reason;
 
 /// Time in which a plain host has to send its Request.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// Time in which a plain host's TCP has to acknowledge something.
-const USER_TIMEOUT: Duration = Duration::from_secs(60);
 /// TCP's segments, where it does not tell.
 const EMSS: usize = 1460;
 
@@ -198,7 +196,8 @@ impl Opening<'_> {
         loop {
             match endpoint.event()? {
                 Some(Event::Failed(failed)) => return Err(Reason::Connect(failed)),
-                Some(Event::Disconnected | Event::Removed) => return Err(Reason::DeviceClosed),
+                Some(Event::Disconnected) => return Err(Reason::DeviceClosed),
+                Some(Event::Removed) => return Err(Reason::removed(endpoint.device())),
                 Some(event) => return Ok(event),
                 None => self.wait(endpoint, PollFlags::POLLIN, until, "the device's leg")?,
             }
@@ -219,11 +218,12 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::
     }
 }
 
+/// Sets what TCP does for a connection. A host that has vanished is noticed by keepalive, or, with
+/// octets on the way to it, by the end of TCP's retransmissions. A user timeout would be sooner
+/// then, but Linux counts the time of a closed window by it, too, though the host answers.
 fn prepare(tcp: &TcpStream) -> io::Result<()> {
     let alive = TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
     SockRef::from(tcp).set_tcp_keepalive(&alive.with_retries(3))?;
-    // Keepalive alone does not notice a host that has vanished with octets on the way to it.
-    SockRef::from(tcp).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     tcp.set_nodelay(true)?;
     tcp.set_nonblocking(true)
 }
@@ -267,4 +267,24 @@ fn initiator(depth: u16) -> StartupConfig {
 fn terms(tcp: &TcpStream, negotiated: &Negotiated, first: Option<OwnMessage>) -> Terms {
     let emss = SockRef::from(tcp).tcp_mss().map_or(EMSS, |emss| emss as usize);
     Terms { rx: negotiated.rx(), tx: negotiated.tx(), ird: negotiated.ird.into(), emss, first }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_has_vanished_is_noticed_and_one_that_answers_may_take_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        prepare(&tcp).unwrap();
+        let socket = SockRef::from(&tcp);
+        assert!(socket.keepalive().unwrap());
+        let (time, interval) =
+            (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+        assert_eq!(time + interval * socket.tcp_keepalive_retries().unwrap(), Duration::from_secs(60));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+    }
 }
