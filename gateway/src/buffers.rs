@@ -59,3 +59,25 @@ impl Arrived {
         &mut self.octets[self.to..]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_space_until_an_fpdu_of_any_length_is_there_and_room_while_there_is_space() {
+        let mut arrived = Arrived::new();
+        for dropped in [0, LONGEST - 1] {
+            arrived.add(dropped);
+            arrived.drop(dropped);
+            while arrived.has_space() {
+                assert!(arrived.room().len() >= LONGEST - arrived.front().len());
+                arrived.add(1 << 10);
+            }
+            assert_eq!(arrived.front().len(), LONGEST);
+            arrived.drop(1);
+            assert!(arrived.has_space() && !arrived.room().is_empty());
+            arrived.clear();
+        }
+    }
+}

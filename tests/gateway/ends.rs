@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rddp_gateway::{Event, Options, Reason, Route, RunError};
 use rddp_rnic::{Access, SendWr};
@@ -12,7 +12,7 @@ use rddp_verbs_device::{Event as DeviceEvent, Listener, Offer};
 
 use crate::devices::{self, Host, Kind, completion, host};
 use crate::hostile::by_hand;
-use crate::world::{PATIENCE, world};
+use crate::world::{PATIENCE, until, world};
 
 fn route(host: &Host) -> Route {
     let listener = Listener::open(&host.device, host.address(1, 0), 8).unwrap();
@@ -125,8 +125,7 @@ fn messages_and_faults_of_the_devices_host_wait_for_a_plain_hosts_first_fpdu() {
         program.end.post_send(&SendWr::send(1, source.piece(0, len))).unwrap();
         completion(&mut program.end);
         drop(program);
-        // The gateway has heard of all that.
-        std::thread::sleep(Duration::from_millis(200));
+        until("the gateway has heard of the end", || world.host.receives() == 0);
         peer.open();
         if len == 8 {
             assert_eq!(peer.segment().expect("a Send").1.len(), 8);

@@ -19,6 +19,15 @@ use crate::devices::{self, Host, Kind, host, quirk};
 /// Time after which a test has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !so() {
+        assert!(since.elapsed() < PATIENCE, "waiting until {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// An event that the gateway has told.
 #[derive(Debug)]
 pub(crate) enum Told {

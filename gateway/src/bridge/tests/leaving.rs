@@ -1,6 +1,6 @@
 //! Completions of the device, and what the plain host gets of them.
 
-use rddp_mpa::fpdu_len;
+use rddp_mpa::{Rtr, fpdu_len};
 
 use super::*;
 
@@ -59,6 +59,29 @@ fn a_read_without_octets_that_comes_first_is_answered_at_once() {
     assert_eq!(world.bridge.next_request(), None);
     assert_eq!(world.left()[0], Event::ReadDone { id: 1 });
     assert!(world.bridge.is_quiet());
+}
+
+/// RFC 6581 §9: the first message may be this end's own, by which it says that it is ready.
+#[test]
+fn messages_are_numbered_behind_this_ends_own() {
+    for (rtr, events) in [(Rtr::Send, 2), (Rtr::Write, 1)] {
+        let mut world = world_with(Some(OwnMessage::ready_to_receive(rtr)));
+        world.bridge.completed(&completion(1, Status::Success, Completed::Receive, 0)).unwrap();
+        // The plain host takes no message whose number is not the next one.
+        let received = world.left().into_iter().filter(|event| matches!(event, Event::Received { .. }));
+        assert_eq!(received.count(), events, "{rtr:?}");
+    }
+}
+
+/// The startup has agreed on it.
+#[test]
+fn as_many_reads_as_were_agreed_on_may_be_outstanding() {
+    let mut world = world();
+    for at in 0..IRD {
+        world.read(at.into(), 4).unwrap();
+    }
+    let stop = world.read(0, 4).unwrap_err();
+    assert_eq!(world.terminate(&stop).code.0, 0x1203);
 }
 
 #[test]

@@ -71,14 +71,19 @@ impl Target for Host {
 }
 
 fn world() -> World {
-    let terms = Terms { rx: FRAMING, tx: FRAMING, ird: IRD, emss: EMSS, first: None };
+    world_with(None)
+}
+
+/// Makes one whose bridge is the initiator, if it has a first message.
+fn world_with(first: Option<OwnMessage>) -> World {
+    let terms = Terms { rx: FRAMING, tx: FRAMING, ird: IRD, emss: EMSS, first };
     World {
         bridge: Bridge::new(&terms, SHAPE),
         memory: Ram(RefCell::new(vec![0; Shape::len_for(MAX_MESSAGE)])),
         framer: Framer::new(FRAMING),
         counters: SendCounters::new(),
         deframer: Deframer::new(FRAMING),
-        stream: Stream::new(StreamConfig { ird: 0, ord: IRD, extensions: true }),
+        stream: Stream::new(StreamConfig { ird: 0, ord: IRD + 1, extensions: true }),
         host: Host::default(),
     }
 }
