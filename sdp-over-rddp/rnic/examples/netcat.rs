@@ -76,8 +76,9 @@ fn way(name: &str) -> Result<Config, String> {
         sink_threshold: threshold,
         sink_adverts: writes,
         pipelined: writes,
-        // Several to a call: the sender changes to the mode in which receives have adverts.
-        longest_advert: CHUNK as u32 / 4,
+        // Two to a call, so that the sender changes to the mode in which receives have adverts.
+        // Each receive has one, into which nearly all of a send is written.
+        longest_advert: CHUNK as u32 - 1,
         times: Times { read_ahead: PATIENCE, advert: PATIENCE, ..Times::default() },
         ..Config::default()
     })
