@@ -213,7 +213,8 @@ play() {
     wait "$passive" || passive_status=$?
     end_capture
     [ -z "${leave_passive:-}" ] || passive_status=0
-    [ $((active_status + passive_status)) = 0 ] && grep -qF -- "${says:-}" "$work/active"
+    # A program may say nothing where nothing is asked of it.
+    [ $((active_status + passive_status)) = 0 ] && { [ -z "${says:-}" ] || grep -qF -- "$says" "$work/active"; }
 }
 
 # pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and
