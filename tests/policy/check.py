@@ -82,6 +82,7 @@ NEEDS = {
 FOR_TESTS = "rddp-test-support"
 # and what they load, or start programs under, which must have been built.
 LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths", "rddp-fake-verbs"], "rddp-compare": ["rddp-preload"],
+                   "rddp-preload": ["rddp-fake-verbs"],
                    "rddp-rnic": ["rddp-fake-verbs"], "rddp-sdp-rnic": ["rddp-fake-verbs"],
                    "rddp-tests": ["rddp-fake-verbs"], "rddp-verbs-device": ["rddp-fake-verbs"]}
 

@@ -217,6 +217,18 @@ pub(crate) fn tell_on_device(call: &str, peer: SocketAddr, name: &str) {
     say(Level::Call, format_args!("{call} {peer}: SDP on device {name}"));
 }
 
+/// Logs that a device has not made a connection. What lies with this host, such as its limit of
+/// locked memory, a process logs as an error once: the program has an errno alone.
+pub(crate) fn tell_not_made(what: impl std::fmt::Display, name: &str, error: &std::io::Error) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    match error.kind() {
+        std::io::ErrorKind::Other => {
+            say(error_once(&TOLD), format_args!("{what}: device {name}: {error} (reported once)"));
+        }
+        _ => tell_failed(format_args!("{what}: device {name}: {error}")),
+    }
+}
+
 /// Logs that a child of `fork` uses a socket of its parent's that a device has. As
 /// [`tell_plain_server`], a process logs it as an error once.
 pub(crate) fn tell_inherited() {
@@ -226,6 +238,19 @@ pub(crate) fn tell_inherited() {
         format_args!(
             "a socket of SDP on a device is of no use to a child of the process that made it; try: a policy \
              that leaves this server in TCP (reported once)"
+        ),
+    );
+}
+
+/// Logs that a child of `fork` asks for the device that its parent has opened. As
+/// [`tell_plain_server`], a process logs it as an error once.
+pub(crate) fn tell_parents_device(name: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    say(
+        error_once(&TOLD),
+        format_args!(
+            "SDP on device {name}: it is of no use to a child of the process that has opened it; try: a policy \
+             that leaves what children do in TCP (reported once)"
         ),
     );
 }

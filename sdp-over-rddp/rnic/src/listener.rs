@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -34,7 +34,11 @@ pub struct SdpListener {
     bell: Arc<Bell>,
     children: Mutex<Vec<Child>>,
     is_stopped: AtomicBool,
+    on_rejected: OnceLock<Rejected>,
 }
+
+/// A function that is told of a peer that this host's lack of something has rejected, and of what.
+type Rejected = fn(SocketAddr, &io::Error);
 
 /// The endpoint for a request, what was agreed on, and the private data of the reply.
 type Prepared = (Endpoint, Agreed, Vec<u8>);
@@ -55,6 +59,7 @@ impl SdpListener {
             bell: Arc::new(Bell::new()?),
             children: Mutex::default(),
             is_stopped: AtomicBool::new(false),
+            on_rejected: OnceLock::new(),
         })
     }
 
@@ -71,6 +76,12 @@ impl SdpListener {
     #[must_use]
     pub fn failure(&self) -> Option<io::Error> {
         self.listener.failure()
+    }
+
+    /// Has a function told, inside [`accept`](Self::accept), of each peer that is rejected for a
+    /// reason of this host's: too little locked memory, say. The first call of this counts.
+    pub fn tell_rejected(&self, tell: fn(peer: SocketAddr, reason: &io::Error)) {
+        let _ = self.on_rejected.set(tell);
     }
 
     /// Waits for a connection on which the peer has said its first word. Requests without a good
@@ -134,7 +145,12 @@ impl SdpListener {
                 return;
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%peer, %error, "a connection is rejected"),
+            Err(error) => {
+                tracing::warn!(%peer, %error, "a connection is rejected");
+                if let Some(tell) = self.on_rejected.get() {
+                    tell(peer, &error);
+                }
+            }
         }
         // A peer that has left needs no answer.
         let _ = request.reject(b"");

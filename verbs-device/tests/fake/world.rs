@@ -171,17 +171,18 @@ impl World {
         self.last
     }
 
-    /// Makes the devices that the variable `FAKE_DEVICES` asks for, such as `siw0=0,rxe0=1`: of a
-    /// program that knows nothing of fake ones. One whose number is written to the FIFO that
-    /// `FAKE_REMOVALS` names is removed.
+    /// Makes the devices that the variable `FAKE_DEVICES` asks for, such as `siw0=0,rxe0=1`, with
+    /// quirks as in `siw0=0:4`: of a program that knows nothing of fake ones. One whose number is
+    /// written to the FIFO that `FAKE_REMOVALS` names is removed.
     pub(crate) fn make_asked_for(&mut self) {
         if std::mem::replace(&mut self.has_asked_for, true) {
             return;
         }
         let asked = std::env::var("FAKE_DEVICES").unwrap_or_default();
         for (name, kind) in asked.split(',').filter_map(|device| device.split_once('=')) {
+            let (kind, quirks) = kind.split_once(':').unwrap_or((kind, "0"));
             let kind = [Kind::Siw, Kind::Rxe, Kind::Adapter][kind.parse::<usize>().expect("a kind")];
-            self.devices.push(Device::new(name.as_bytes(), kind, 0));
+            self.devices.push(Device::new(name.as_bytes(), kind, quirks.parse().expect("quirks")));
         }
         if let Some(removals) = std::env::var_os("FAKE_REMOVALS") {
             thread::spawn(move || {

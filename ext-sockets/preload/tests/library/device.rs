@@ -2,6 +2,7 @@
 //! is any program that speaks SDP over TCP.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
@@ -120,4 +121,38 @@ fn a_server_without_sdp_gets_plain_tcp_where_that_is_allowed() {
     told.read_to_string(&mut count).unwrap();
     assert_eq!(count, format!("{}\n", 1 << 20));
     assert!(takes.wait().unwrap().success());
+}
+
+/// Returns a command that runs a case on a device of a library that stands where libibverbs and
+/// librdmacm would: `devices` are those of that library, the first one at addresses in
+/// 127.100.0.0/16.
+fn faked(scratch: &TempDir, devices: &str, words: &[&str]) -> Command {
+    let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        symlink(&fake, scratch.path().join(name)).unwrap();
+    }
+    let mut command = device(scratch, true, words);
+    command.env("LD_LIBRARY_PATH", scratch.path()).env("FAKE_DEVICES", devices).env("HERE", "127.100.0.1");
+    command.envs([("RDDP_FAMILY", "sdp"), ("RDDP_SDP_DEVICE", devices.split('=').next().unwrap())]);
+    command
+}
+
+#[test]
+fn calls_answer_by_devices_of_the_host() {
+    for (devices, case) in ["siw0=0", "rxe0=1"].into_iter().flat_map(|devices| {
+        ["echo", "names", "file", "sets", "refused", "bulk", "full", "bereft"].map(|case| (devices, case))
+    }) {
+        let scratch = TempDir::new().unwrap();
+        let output = faked(&scratch, devices, &[case]).output().unwrap();
+        assert_eq!(succeeded(&output), "all is so\n", "{devices}, {case}");
+    }
+}
+
+/// A fault of this host is told its user once.
+#[test]
+fn too_little_locked_memory_is_told_once_with_its_remedy() {
+    let scratch = TempDir::new().unwrap();
+    let output = faked(&scratch, "siw0=0:4", &["lacks", "9"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((succeeded(&output).as_str(), told.matches("ulimit -l").count()), ("", 1), "{told}");
 }

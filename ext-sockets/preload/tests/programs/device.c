@@ -1,5 +1,5 @@
 /* Sockets whose streams a device may carry: device CASE. A program sees nothing of that: each case
- * but `forked` holds over TCP, too. Client and server are threads of one process.
+ * but `forked` and `bereft` holds over TCP, too. Client and server are threads of one process.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -300,7 +300,7 @@ static void full(void) {
 }
 
 /* What a child of `fork` inherits of a device is of no use there, and the parent goes on. */
-static void forked(void) {
+static void fork_beside(void (*of_child)(void)) {
     listens();
     int a = connected(), b = accepted(), status = 0;
     char got[4];
@@ -313,11 +313,7 @@ static void forked(void) {
         close(a);
         close(b);
         close(listener);
-        /* It may have connections of its own. */
-        listens();
-        a = connected(), b = accepted();
-        IS(write(a, "own", 3), 3);
-        IS(read(b, got, 4), 3);
+        of_child();
         exit(0);
     }
     IS(waitpid(child, &status, 0), child);
@@ -326,7 +322,27 @@ static void forked(void) {
     IS(read(b, got, 4), 2);
 }
 
+static void has_its_own(void) {
+    char got[4];
+    listens();
+    int a = connected(), b = accepted();
+    IS(write(a, "own", 3), 3);
+    IS(read(b, got, 4), 3);
+}
 
+static void forked(void) {
+    fork_beside(has_its_own);
+}
+
+static void has_none(void) {
+    FAILS(connect(tcp(0), (void *)&here, sizeof here), ENODEV);
+    FAILS(listen(tcp(0), 5), ENODEV);
+}
+
+/* A device of the host is its opener's alone. */
+static void bereft(void) {
+    fork_beside(has_none);
+}
 
 static void reads_all(int from) {
     static char got[1 << 16];
@@ -347,17 +363,25 @@ static void leaves(void) {
     exit(0);
 }
 
+/* lacks PORT: the device cannot connect, which is tried twice. */
+static void lacks(void) {
+    for (int turn = 0; turn < 2; turn++)
+        IS(connect(tcp(0), (void *)&here, sizeof here), -1);
+}
+
 int main(int count, char **words) {
     struct {
         const char *name;
         void (*run)(void);
     } cases[] = {{"echo", echo}, {"names", names}, {"file", file}, {"sets", sets}, {"refused", refused},
-                 {"bulk", bulk}, {"full", full},   {"forked", forked}};
+                 {"bulk", bulk}, {"full", full},   {"forked", forked}, {"bereft", bereft}};
     /* An emulated guest takes its time. */
     alarm(300);
-    if (count == 3 && strcmp(words[1], "leaves") == 0) {
-        here = (struct sockaddr_in){AF_INET, htons(atoi(words[2])), {htonl(INADDR_LOOPBACK)}};
-        leaves();
+    if (count == 3) {
+        const char *at = getenv("HERE");
+        here = (struct sockaddr_in){AF_INET, htons(atoi(words[2])), {inet_addr(at ? at : "127.0.0.1")}};
+        strcmp(words[1], "leaves") == 0 ? leaves() : lacks();
+        return 0;
     }
     if (count == 2 && strcmp(words[1], "takes") == 0) {
         listens();

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rddp_rnic::Access;
@@ -141,12 +142,14 @@ fn silent_peers_of_one_address_leave_places_to_others() {
     });
 }
 
-/// The server goes on: others may need less, or come when there is more.
+/// The server goes on: others may need less, or come when there is more. Its program may hear why.
 #[test]
 fn a_peer_for_which_there_is_no_memory_is_rejected() {
     let host = host("no_memory", Kind::Rxe, quirk::LOCKED_MEMORY);
     let sockets = host.sockets(Config::default());
     let listener = sockets.listen(host.address(1, 0)).unwrap();
+    static WHY: Mutex<String> = Mutex::new(String::new());
+    listener.tell_rejected(|_, reason| *WHY.lock().unwrap() = reason.to_string());
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept().map(drop).unwrap_err().kind());
@@ -154,6 +157,7 @@ fn a_peer_for_which_there_is_no_memory_is_rejected() {
         listener.stop();
         assert_eq!(accepting.join().unwrap(), ErrorKind::Interrupted);
         assert!(matches!(outcome, Event::Failed(ConnectFailed::Rejected { .. })), "{outcome:?}");
+        assert!(WHY.lock().unwrap().contains("ulimit -l"), "{}", WHY.lock().unwrap());
     });
 }
 

@@ -21,6 +21,10 @@ static DEVICE_OF_PROCESS: Mutex<Option<SdpDevice>> = Mutex::new(None);
 /// This process, or one it was forked from, has asked for the device.
 static WAS_USED: AtomicBool = AtomicBool::new(false);
 
+/// This process was forked from one that had opened a device of the host. Both would have the same
+/// file of it, by which the kernel takes requests of the process alone that has opened it.
+static IS_PARENTS: AtomicBool = AtomicBool::new(false);
+
 /// Reads the environment, when the library is loaded.
 pub(crate) fn load() {
     let name = real::secure_variable(DEVICE).filter(|name| !name.is_empty());
@@ -45,6 +49,10 @@ pub(super) fn name() -> &'static str {
 /// ENODEV: it cannot be used, as the log says.
 pub(super) fn device() -> Result<SdpDevice, Errno> {
     WAS_USED.store(true, Ordering::Release);
+    if IS_PARENTS.load(Ordering::Acquire) {
+        switch::tell_parents_device(name());
+        return Err(Errno(libc::ENODEV));
+    }
     let mut device = real::lock(&DEVICE_OF_PROCESS);
     if device.is_none() {
         let opened = open().map_err(|error| {
@@ -74,5 +82,9 @@ pub(super) fn opened() -> Option<SdpDevice> {
 
 /// Forgets the parent's device in the child of a `fork`: its threads are the parent's.
 pub(super) fn forget() {
-    std::mem::forget(real::lock(&DEVICE_OF_PROCESS).take());
+    let parents = real::lock(&DEVICE_OF_PROCESS).take();
+    if parents.is_some() && name() != RnicConfig::SOFTWARE {
+        IS_PARENTS.store(true, Ordering::Release);
+    }
+    std::mem::forget(parents);
 }

@@ -109,7 +109,7 @@ fn begin(link: &Arc<Link>, to: SocketAddr) -> Result<(), Errno> {
     let _no_signals = real::NoSignals::here();
     let connect = move || {
         let connected = device.connect(to).map_err(|error| {
-            switch::tell_failed(format_args!("connect {to}: device {}: {error}", adapter::name()));
+            switch::tell_not_made(format_args!("connect {to}"), adapter::name(), &error);
             errno_of(&error)
         });
         link.connected(connected);

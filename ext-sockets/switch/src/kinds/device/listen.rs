@@ -70,6 +70,9 @@ impl Device {
             switch::tell_failed(format_args!("listen {at}: device {}: {error}", adapter::name()));
             listen_errno(&error)
         })?;
+        listener.tell_rejected(|peer, reason| {
+            switch::tell_not_made(format_args!("accept {peer}"), adapter::name(), reason);
+        });
         let local = listener.local_addr().unwrap_or(at);
         let (gauge, programs) = Gauge::new()?;
         let gauge = Arc::new(gauge);
@@ -185,7 +188,7 @@ impl Listening {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
                 Err(error) => {
-                    switch::tell_failed(format_args!("accept: device {}: {error}", adapter::name()));
+                    switch::tell_not_made("accept", adapter::name(), &error);
                     if listener.failure().is_some() {
                         return self.set_over();
                     }
