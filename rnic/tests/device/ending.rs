@@ -190,6 +190,15 @@ fn nobody_else_waits_for_the_last_requests_of_a_dropped_queue_pair() {
     });
 }
 
+/// A request of the connection's own is under way, and nobody looks after it.
+#[test]
+fn a_close_in_order_does_not_wait_for_ever() {
+    let host = host("close_stalled", Kind::Siw, quirk::STALLED);
+    let (end, _peer) = host.pair();
+    end.qp.disconnect();
+    assert_eq!(host.event().kind, AsyncEventKind::CloseComplete);
+}
+
 #[test]
 fn a_device_that_is_gone_fails_its_queue_pairs() {
     let host = host("removed", Kind::Siw, 0);
@@ -215,4 +224,35 @@ fn an_end_without_an_event_is_noticed() {
     assert_eq!(end.next().status, Status::Flushed);
     assert_eq!(host.event().kind, AsyncEventKind::ConnectionLost);
     assert_eq!(completion(&mut peer).status, Status::RemoteAccess);
+}
+
+/// A fault of this end is told as a flush, and nothing else comes: the device takes the region away
+/// as the peer wishes, of which the program learns nothing there.
+#[test]
+fn an_end_by_a_flush_alone_is_noticed() {
+    let host = host("flush_alone", Kind::Siw, quirk::FLUSHED | quirk::UNTOLD);
+    let (end, mut peer) = host.pair();
+    let region = end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+    end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+    peer.post_send(&SendWr::send_invalidate(2, Vec::new(), region.remote(0).stag)).unwrap();
+    assert_eq!(end.next().wr_id, 1);
+    end.qp.post_send(&SendWr::send(3, region.whole())).unwrap();
+    assert_eq!(host.event().kind, AsyncEventKind::ConnectionLost);
+    let told = end.next();
+    assert_eq!((told.wr_id, told.status), (3, Status::Flushed));
+}
+
+/// The peer names the region as the device does, and the program as the table.
+#[test]
+fn a_region_that_a_peer_has_invalidated_is_told_by_its_own_name() {
+    for kind in [Kind::Rxe, Kind::Adapter] {
+        let host = host(&format!("invalidated{}", kind as u8), kind, 0);
+        let (end, mut peer) = host.pair();
+        let region = end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        let key = region.remote(0).stag;
+        assert_ne!(key, region.stag());
+        peer.post_send(&SendWr::send_invalidate(2, Vec::new(), key)).unwrap();
+        assert_eq!(end.next().invalidated, Some(region.stag()), "{kind:?}");
+    }
 }

@@ -197,6 +197,18 @@ fn a_peer_that_does_not_take_up_the_connection_has_its_time() {
     drop(active);
 }
 
+/// The time is that of the startup, and of nothing behind it.
+#[test]
+fn a_connection_that_was_taken_up_outlives_the_time_for_that() {
+    let host = host("l_outlives", Kind::Rxe, 0);
+    let options = ConnectOptions { timeout: Duration::from_millis(500), ..ConnectOptions::default() };
+    let listener = host.rnic.listen(host.address(1, 0), &options).unwrap();
+    let (active, passive) = connect(&host, &listener);
+    assert_eq!(event_of(&host, &passive), AsyncEventKind::Established);
+    std::thread::sleep(options.timeout + Duration::from_millis(100));
+    send(&active, &passive);
+}
+
 #[test]
 fn a_peer_that_has_gone_is_noticed_when_it_is_accepted() {
     for host in hosts("l_gone") {

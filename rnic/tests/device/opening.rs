@@ -125,6 +125,20 @@ fn the_peer_is_told_what_the_program_says() {
     assert_eq!(asked.next().unwrap().asked().private_data, b"question");
 }
 
+#[test]
+fn a_connection_begins_at_the_address_that_the_program_says() {
+    for kind in KINDS {
+        let host = host(&format!("source{}", kind as u8), kind, 0);
+        let (end, listener) = (host.end(), host.listen());
+        let source = Some(host.address(7, 0));
+        let options = ConnectOptions { source, ..ConnectOptions::default() };
+        end.qp.begin_to(listener.address(), &options).unwrap();
+        let mut asked = std::iter::repeat_with(|| listener.take().unwrap()).flatten();
+        let peer = asked.next().unwrap().asked().peer;
+        assert_eq!(peer.unwrap().ip(), host.address(7, 0).ip(), "{kind:?}");
+    }
+}
+
 /// RNICs end a connection by a message that finds none, and the peer may send as soon as it agrees.
 #[test]
 fn receives_are_the_devices_before_there_is_a_connection() {

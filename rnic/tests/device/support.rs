@@ -48,7 +48,8 @@ pub(super) fn host(name: &str, kind: Kind, quirks: u32) -> Host {
 
 impl Host {
     pub(super) fn address(&self, last: u8, port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 100 + self.number as u8, 0, last], port))
+        let number = if self.number < 156 { self.number + 100 } else { self.number - 155 };
+        SocketAddr::from(([127, number as u8, 0, last], port))
     }
 
     pub(super) fn cut(&self) {
@@ -123,7 +124,10 @@ impl Host {
         let since = Instant::now();
         loop {
             if let Some(request) = listener.take().unwrap() {
-                return request.endpoint(listener.device(), QUEUES).unwrap();
+                let most = self.device.capabilities().max_requests.unwrap() - 4;
+                let queues =
+                    Queues { sends: QUEUES.sends.min(most), receives: QUEUES.receives.min(most), ..QUEUES };
+                return request.endpoint(listener.device(), queues).unwrap();
             }
             wait(listener, since);
         }

@@ -1,6 +1,6 @@
 //! Requests and receives, and what wakes a program for them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rddp_rnic::{Access, Completed, PostError, QpConfig, QpState, RecvWr, SendWr, Status};
 
@@ -63,8 +63,22 @@ fn a_program_that_sleeps_is_woken_whatever_comes_between() {
     }
 }
 
-/// A device of hardware frees places of its queue when a later request that is signaled completes,
-/// and at no other time.
+/// An event that nobody takes would wake the program for ever.
+#[test]
+fn a_program_that_sleeps_is_left_alone_behind_a_message() {
+    for kind in KINDS {
+        let host = host(&format!("quiet{}", kind as u8), kind, 0);
+        let (end, mut peer) = host.pair();
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        peer.post_send(&SendWr::send(2, Vec::new()).unsignaled()).unwrap();
+        assert_eq!(end.next().wr_id, 1);
+        let before = host.looks();
+        assert!(!end.cq.wait(Some(Duration::from_millis(50))).unwrap());
+        let looks = host.looks() - before;
+        assert!(looks < 20, "{kind:?}: {looks} looks while nothing came");
+    }
+}
+
 /// A device does not tell which messages are solicited: who waits for those alone would sleep on.
 #[test]
 fn who_waits_for_solicited_messages_is_woken_by_each() {
@@ -83,6 +97,8 @@ fn who_waits_for_solicited_messages_is_woken_by_each() {
     }
 }
 
+/// A device of hardware frees places of its queue when a later request that is signaled completes,
+/// and at no other time.
 #[test]
 fn requests_that_nobody_is_told_of_never_fill_the_queue_for_good() {
     for kind in KINDS {
@@ -133,7 +149,9 @@ fn inline_octets_beyond_the_device_are_sent_from_memory_of_the_connection() {
 fn a_device_holds_fewer_requests_than_the_program() {
     for kind in KINDS {
         let host = host(&format!("short{}", kind as u8), kind, quirk::SHORT | quirk::SLOW);
-        let end = host.end();
+        let mut end = host.end();
+        let config = QpConfig { max_send: 16, max_recv: 16, ..QpConfig::new(&end.cq) };
+        end.qp = end.pd.create_qp(&config).unwrap();
         (0..8).for_each(|round| end.qp.post_recv(RecvWr::new(round, [])).unwrap());
         let mut peer = host.connect(&end);
         let there = host.memory(8);
@@ -145,7 +163,9 @@ fn a_device_holds_fewer_requests_than_the_program() {
         (0..8).for_each(|round| assert_eq!(end.next().wr_id, round, "{kind:?}"));
         for round in 0..8 {
             host.until(|| host.receives() > 0);
-            peer.post_send(&SendWr::send(round, Vec::new()).unsignaled()).unwrap();
+            while peer.post_send(&SendWr::send(round, Vec::new()).unsignaled()).is_err() {
+                peer.poll(&mut Vec::new()).unwrap();
+            }
         }
         (0..8).for_each(|round| assert_eq!(end.next().wr_id, round, "{kind:?}"));
         assert_eq!(end.qp.state(), QpState::ReadyToSend);

@@ -45,6 +45,8 @@ pub(crate) mod quirk {
     pub(crate) const NO_LAST: u32 = 16384;
     #[allow(dead_code, reason = "the tests of verbs-device use it")]
     pub(crate) const LOST: u32 = 32768;
+    #[allow(dead_code, reason = "the tests of rnic use it")]
+    pub(crate) const STALLED: u32 = 65536;
 }
 
 /// The fake library, and the functions by which a test directs it.

@@ -2,9 +2,9 @@
 //! kernel's help: one process is both ends of its connections.
 //!
 //! A test makes a device of its own with [`fake_device`]; for a program that is run, the variable
-//! `FAKE_DEVICES` does. Device `n` has the addresses
-//! 127.(100 + n).0.0 to 127.(100 + n).255.255; at one that ends with 200 there is a host that is
-//! silent.
+//! `FAKE_DEVICES` does. Device `n` has the addresses 127.(100 + n).0.0 to 127.(100 + n).255.255;
+//! where that is beyond 255, those of 127.(n - 155). At one that ends with 200 there is a host that
+//! is silent.
 //!
 //! | file | subject |
 //! |---|---|
@@ -72,6 +72,8 @@ pub mod quirk {
     /// The first word of an end is lost. The connection manager says it again, as long as there is
     /// the id.
     pub const LOST: u32 = 32768;
+    /// Nothing that is sent gets through, nor fails: the peer's window is closed.
+    pub const STALLED: u32 = 65536;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.

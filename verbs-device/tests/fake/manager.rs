@@ -258,7 +258,7 @@ pub(crate) extern "C" fn rdma_listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
-    _from: *mut libc::sockaddr,
+    from: *mut libc::sockaddr,
     to: *mut libc::sockaddr,
     _milliseconds: c_int,
 ) -> c_int {
@@ -270,7 +270,9 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
         return 0;
     };
     world.id(id).to = Some(to);
-    let from = SocketAddr::new(to.ip(), 0x8000 | world.number() as u16);
+    // SAFETY: the caller passes an address, or none.
+    let from = unsafe { address(from) }.map_or(to.ip(), |from| from.ip());
+    let from = SocketAddr::new(from, 0x8000 | world.number() as u16);
     // SAFETY: the id is the caller's.
     unsafe {
         use_device(&mut world, id, device);
@@ -318,7 +320,10 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     let (cap, limits) = (attr.cap, &world.devices[device]);
     let pieces = cap.max_send_sge.max(cap.max_recv_sge);
     // A device does not tell how much it takes inline: it refuses more.
-    if cap.max_inline_data > limits.max_inline() || pieces > limits.max_pieces() {
+    if cap.max_inline_data > limits.max_inline()
+        || pieces > limits.max_pieces()
+        || cap.max_send_wr.max(cap.max_recv_wr) > limits.max_requests()
+    {
         return fail(libc::EINVAL);
     }
     let mut c = ibv_qp_ex::zeroed();

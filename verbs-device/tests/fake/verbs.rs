@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
         max_srq: if found.has(quirk::UNSHARED) { 0 } else { 1 << 10 },
         max_srq_wr: if found.has(quirk::SHORT) { 8 } else { 1 << 12 },
         max_srq_sge: found.max_pieces() as c_int,
-        max_qp_wr: if found.has(quirk::SHORT) { 8 } else { 1 << 14 },
+        max_qp_wr: found.max_requests() as c_int,
         max_sge: found.max_pieces() as c_int,
         max_sge_rd: if is_iwarp { 1 } else { 32 },
         max_cq: 1 << 16,

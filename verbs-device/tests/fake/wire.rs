@@ -233,12 +233,13 @@ impl World {
         {
             let device = &self.devices[found.device];
             let (is_iwarp, is_cut, retries) = (device.is_iwarp(), device.is_cut, found.retries);
+            let is_stalled = device.has(quirk::STALLED);
             // RFC 5044 §7.1.2, and what a device does that keeps to it.
             if is_iwarp && !found.is_active && !found.has_heard {
                 return;
             }
             // With 7 retries a device tries for ever.
-            if is_cut && !is_iwarp && retries == 7 {
+            if is_cut && !is_iwarp && retries == 7 || is_stalled {
                 return;
             }
             if found.outgoing.front().is_some_and(|next| next.is_fenced) && !found.reads.is_empty() {

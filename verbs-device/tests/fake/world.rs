@@ -80,6 +80,10 @@ impl Device {
         }
     }
 
+    pub(crate) fn max_requests(&self) -> u32 {
+        if self.has(quirk::SHORT) { 8 } else { 1 << 14 }
+    }
+
     pub(crate) fn max_pieces(&self) -> u32 {
         if self.is_iwarp() { 6 } else { 32 }
     }
@@ -196,7 +200,13 @@ impl World {
     pub(crate) fn device_at(&self, address: IpAddr) -> Option<usize> {
         let IpAddr::V4(address) = address else { return None };
         let [127, number, ..] = address.octets() else { return None };
-        usize::from(number).checked_sub(100).filter(|number| *number < self.devices.len())
+        // Behind 127.255 comes 127.1.
+        let number = match usize::from(number) {
+            0 => return None,
+            number @ 100.. => number - 100,
+            number => number + 155,
+        };
+        Some(number).filter(|number| *number < self.devices.len())
     }
 
     pub(crate) fn device_of(&self, context: usize) -> usize {
