@@ -18,15 +18,20 @@ fn libraries(verbs: &Path, manager: &Path) -> tempfile::TempDir {
 }
 
 /// Returns the command on a host whose libraries are in a folder, and play two devices.
-fn on(folder: &tempfile::TempDir, args: &[&str]) -> Command {
+pub(crate) fn on(folder: &tempfile::TempDir, args: &[&str]) -> Command {
     let mut command = command(args);
     command.env("LD_LIBRARY_PATH", folder.path()).env("FAKE_DEVICES", "siw0=0,rxe0=1");
     command
 }
 
-fn with_devices(args: &[&str]) -> Ended {
+/// Returns the libraries of a host with fake devices.
+pub(crate) fn fakes() -> tempfile::TempDir {
     let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
-    Ended::from(on(&libraries(&fake, &fake), args).output().unwrap())
+    libraries(&fake, &fake)
+}
+
+fn with_devices(args: &[&str]) -> Ended {
+    Ended::from(on(&fakes(), args).output().unwrap())
 }
 
 #[test]

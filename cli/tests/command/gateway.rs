@@ -1,6 +1,11 @@
-//! `rddp gateway`, as far as it comes without an RDMA device.
+//! `rddp gateway`, as far as it comes without an RDMA device, or with a fake one.
 
-use crate::program::run;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+
+use crate::device::{fakes, on};
+use crate::program::{Server, run};
 
 #[test]
 fn a_gateway_has_a_device_on_one_side_and_says_how_to_name_it() {
@@ -25,4 +30,27 @@ fn a_device_that_is_not_there_is_named_with_what_to_do() {
     let args = ["gateway", "--listen", "127.0.0.1:0", "--to", "no-such-device/192.0.2.1:7174"];
     run(&args).failed(1, &["no RDMA device", "try: "]);
     run(&[&args[..], &["--json"]].concat()).failed(1, &["\"kind\":\"failed\"", "\"remedy\":"]);
+}
+
+/// A peer that it could not take then is taken when there are descriptors again.
+#[test]
+fn a_gateway_without_descriptors_says_so_with_what_helps_and_goes_on() {
+    let args = ["gateway", "--listen", "127.0.0.1:0", "--to", "rxe0/127.101.0.1:7", "--json"];
+    let folder = fakes();
+    let mut gateway = Server::by(&mut on(&folder, &args));
+    let id = gateway.id().to_string();
+    let limit = |count| {
+        let args = ["--pid", &id, &format!("--nofile={count}:")];
+        assert!(Command::new("prlimit").args(args).status().unwrap().success());
+    };
+    limit(4);
+    let mut peer = TcpStream::connect(gateway.addr).unwrap();
+    let says = ["taking connections: Too many open files", "raise the limit of open files", "ulimit -n"];
+    peer.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let complaint = gateway.complaint();
+    assert!(says.iter().all(|part| complaint.contains(part)), "{complaint}");
+    limit(1000);
+    let complaint = gateway.complaint();
+    assert!(complaint.contains("MPA startup"), "{complaint}");
+    assert_eq!(gateway.stop(), 0);
 }
