@@ -98,6 +98,20 @@ fn a_request_that_the_device_refuses_fails() {
 }
 
 #[test]
+fn a_receive_that_the_device_refuses_says_why() {
+    for kind in [Kind::Siw, Kind::Rxe] {
+        let host = host(&format!("user_receives{}", kind as u8), kind, quirk::CREDENTIALS);
+        let (end, _peer) = host.pair();
+        for wr_id in [1, 2] {
+            // The connection may be lost by the first.
+            let _ = end.qp.post_recv(RecvWr::new(wr_id, []));
+        }
+        let told = [end.next(), end.next()].map(|told| (told.wr_id, told.status));
+        assert_eq!(told, [(1, Status::Credentials), (2, Status::Flushed)], "{kind:?}");
+    }
+}
+
+#[test]
 fn a_read_on_a_connection_without_reads_fails() {
     let host = host("ord0", Kind::Rxe, 0);
     let end = host.end();

@@ -130,6 +130,11 @@ pub(crate) unsafe extern "C" fn post_recv(
         let (request, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
         let receive = Receive { wr_id: request.wr_id, pieces };
         let device = world.pairs.get(&pair.addr()).map(|pair| pair.device);
+        if let Some(device) =
+            device.map(|device| &world.devices[device]).filter(|it| it.has(quirk::CREDENTIALS))
+        {
+            return if device.is_iwarp() { -libc::EACCES } else { libc::EACCES };
+        }
         if receive.pieces.is_empty() && device.is_some_and(|device| world.devices[device].is_iwarp()) {
             return -libc::EINVAL;
         }

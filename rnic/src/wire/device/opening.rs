@@ -59,7 +59,7 @@ impl Opening {
     pub(crate) fn give_receives(&mut self, cx: &Context<'_>) {
         if let Some(wire) = &mut self.wire {
             // What the device refuses now it refuses once there is a connection, too.
-            let _ = wire.give_receives(cx);
+            let _ = wire.give_more_receives(cx);
         }
     }
 
@@ -108,7 +108,7 @@ pub(crate) fn accept(
     let socket = descriptor(&endpoint)?;
     let mut wire = Box::new(Device::new(domain, endpoint, queues, shared));
     // As for the end that connects.
-    let _ = wire.give_receives(cx);
+    let _ = wire.give_more_receives(cx);
     wire.endpoint.accept(offer(cx.attrs, options))?;
     Ok((socket, wire))
 }

@@ -8,6 +8,7 @@ use rddp_verbs_device::PostError;
 use super::Device;
 use crate::mem::HostDevice;
 use crate::queues::context::Context;
+use crate::queues::rq::Outcome;
 use crate::queues::sq::Cursor;
 use crate::wire::WireEvent;
 
@@ -138,19 +139,31 @@ impl Device {
 
     /// Hands over receives, as many as the device takes.
     #[inline]
-    pub(in crate::wire) fn give_receives(&mut self, cx: &Context<'_>) -> Result<(), WireEvent> {
-        if cx.rq.posted().len() > self.given { self.give_more_receives(cx) } else { Ok(()) }
+    pub(in crate::wire) fn give_receives(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
+        if cx.rq.posted().len() <= self.given {
+            return Ok(());
+        }
+        self.give_more_receives(cx).map_err(|status| {
+            // Others before it are the device's until its queue pair has ended, and are flushed.
+            if self.given == 0 {
+                cx.begin_receive();
+                cx.end_receive(status, &Outcome::default());
+            }
+            WireEvent::Lost(AsyncEventKind::ConnectionLost)
+        })
     }
 
+    /// Hands over receives as [`give_receives`](Self::give_receives) does; the status is that of
+    /// one that the device refuses.
     #[inline(never)]
-    fn give_more_receives(&mut self, cx: &Context<'_>) -> Result<(), WireEvent> {
+    pub(super) fn give_more_receives(&mut self, cx: &Context<'_>) -> Result<(), Status> {
         let Some(host) = &cx.attrs.device.host else { return Ok(()) };
         while let Some(wr) = cx.rq.posted().nth(self.given) {
             let given = self.endpoint.post_receive_as(0, &wr.scatter, |sge| host.piece(sge));
             match given.map_err(held) {
                 Ok(()) => self.given += 1,
                 Err(Held::Later) => break,
-                Err(Held::Ended(_)) => return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost)),
+                Err(Held::Ended(status)) => return Err(status),
             }
         }
         Ok(())
