@@ -135,6 +135,7 @@ pub(crate) struct RunArgs {
 /// Runs the program. Returns only if that fails.
 pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     args.check_name()?;
+    args.check_device()?;
     let policy = args.policy.as_deref().map(checked).transpose()?;
     args.check_thresholds(policy.as_ref().map(|(_, policy)| policy))?;
     if let Some(fault) = sdp::faults().next() {
@@ -244,6 +245,15 @@ impl RunArgs {
             _ => Failure::usage(format!("unknown option {word}"))
                 .remedy("rddp run --help lists the options; a program is named behind them"),
         })
+    }
+
+    /// Refuses the word by which other commands look for a device.
+    fn check_device(&self) -> Result<(), Failure> {
+        if self.device.as_deref() != Some("auto".as_ref()) {
+            return Ok(());
+        }
+        let what = "--device auto: a program has many peers, and none yet that a device could lead to";
+        Err(Failure::usage(what).remedy("name the device, as in --device rxe0: rddp doctor lists them"))
     }
 
     /// Refuses a policy or a family of the environment that makes no sense, where it counts: the

@@ -105,6 +105,13 @@ fn thresholds_are_checked_and_passed_on() {
 }
 
 #[test]
+fn a_device_is_named_and_not_looked_for() {
+    let ended = run(&["run", "--sdp", "--device", "auto", "--", "echo", "ran"]);
+    assert_eq!(ended.stdout, "");
+    ended.failed(2, &["auto", "many peers", "name the device"]);
+}
+
+#[test]
 fn thresholds_without_sdp_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let without = file(&scratch, "without", "use both client * *:*\n");
