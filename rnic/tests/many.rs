@@ -61,6 +61,7 @@ struct Side {
 /// RFC 5042 §6.4.1: what an idle connection holds is small and counted.
 #[test]
 fn a_thousand_connections_exchange_data_and_idle_ones_are_cheap() {
+    common::device::needs_software("the heap of software");
     if !allow_descriptors() {
         return;
     }

@@ -7,6 +7,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use common::device::needs;
 use common::raw::{Role, client_server, connect_raw, open_for, write_to};
 use common::{ALL, End, PATIENCE, connected};
 use rddp_ddp::TaggedRepr;
@@ -25,6 +26,7 @@ fn octet(region: &MemoryRegion, offset: usize) -> u8 {
 /// Fails, sooner or later, if octets become visible in another order.
 #[test]
 fn the_last_octet_is_seen_behind_all_others() {
+    needs("memory that may be watched", |device| device.data_in_order);
     let (active, passive) = connected(&ConnectOptions::default());
     let target = passive.region(4096, ALL);
     let source = active.region(4096, ALL);

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use super::device::rights;
 use rddp_rnic::{Access, MemoryRegion, ProtectionDomain};
 
 /// Number of octets before and behind the region; a multiple of 8, so that it is aligned.
@@ -26,7 +27,7 @@ impl Guarded {
         let start = NonNull::new((backing.base() as usize + GUARD) as *mut u8).unwrap();
         // SAFETY: the range is a part of `backing`, which outlives the region and is only read and
         // written by copying.
-        let region = unsafe { pd.register(start, len, access) }.unwrap();
+        let region = unsafe { pd.register(start, len, rights(access)) }.unwrap();
         let mut guarded = Guarded { region, backing, contents: Vec::new() };
         guarded.fill(&vec![0; len]);
         guarded

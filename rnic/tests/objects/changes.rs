@@ -4,11 +4,13 @@ use rddp_rnic::{
     Access, AsyncEventKind, Error, PostError, QpConfig, QpState, RecvWr, Remote, SendWr, Sge, SrqConfig, Stag,
 };
 
+use crate::common::device::{needs, needs_software};
 use crate::common::{ALL, End, connect_on, exchange};
 
 /// draft-hilland-rddp-verbs §6.3, §8.1: a queue of no requests takes none, of any kind.
 #[test]
 fn queues_of_depth_zero_take_nothing() {
+    needs("Immediate Data", |device| device.immediate_len > 0);
     let idle = End::with(|config| (config.max_send, config.max_recv) = (0, 0));
     let region = idle.region(8, Access::LOCAL_WRITE);
     let there = Remote { stag: Stag(0x100), to: 0 };
@@ -35,6 +37,7 @@ fn queues_of_depth_zero_take_nothing() {
 /// The rights of a peer are the program's to change until the QP has a peer.
 #[test]
 fn rights_of_the_peer_change_until_the_qp_is_connected() {
+    needs_software("an event of what the peer may not do");
     let (active, passive) = (End::new(), End::with(|config| config.inbound_read = false));
     assert_eq!(passive.qp.inbound(), Access::REMOTE_WRITE);
     passive.qp.set_inbound(Access::REMOTE_READ | Access::LOCAL_WRITE).unwrap();
@@ -101,6 +104,7 @@ fn a_shared_receive_queue_tells_whether_its_limit_is_armed() {
 /// completion, in either queue; one that makes none until it is done.
 #[test]
 fn a_request_keeps_its_place_until_it_is_polled() {
+    needs_software("Writes that are done when they are posted");
     let end = End::with(|config| {
         (config.max_send, config.max_recv, config.until_polled) = (2, 2, true);
     });

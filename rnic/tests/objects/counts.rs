@@ -1,13 +1,15 @@
 //! Counts of what uses an object, which tell a program whether the object may end
 //! (draft-hilland-rddp-verbs §5.2.2, §7.9).
 
-use rddp_rnic::{Access, CompletionChannel, QpConfig, RecvWr, Rnic, SendWr, SrqConfig};
+use rddp_rnic::{Access, CompletionChannel, QpConfig, RecvWr, SendWr, SrqConfig};
 
+use crate::common::device::{needs, open};
 use crate::common::{End, PATIENCE, connect_on};
 
 #[test]
 fn a_protection_domain_counts_memory_and_queues() {
-    let rnic = Rnic::open().unwrap();
+    needs("memory windows", |device| device.windows);
+    let rnic = open();
     let (pd, other, cq) = (rnic.alloc_pd(), rnic.alloc_pd(), rnic.create_cq(16).unwrap());
     let region = pd.allocate(64, Access::LOCAL_WRITE).unwrap();
     let window = pd.allocate_window().unwrap();
@@ -23,14 +25,15 @@ fn a_protection_domain_counts_memory_and_queues() {
     drop(qp);
     drop(srq);
     assert_eq!(pd.users(), 0);
-    let foreign = Rnic::open().unwrap().create_cq(16).unwrap();
+    let foreign = open().create_cq(16).unwrap();
     assert!(pd.create_qp(&QpConfig::new(&foreign)).is_err());
     assert_eq!(pd.users(), 0, "one that was refused");
 }
 
 #[test]
 fn queues_and_channels_count_their_users() {
-    let rnic = Rnic::open().unwrap();
+    needs("shared receive queues", |device| device.shared_receives);
+    let rnic = open();
     let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
     let [one, two] = [0, 1].map(|_| rnic.create_cq_on(&channel, 16).unwrap());
     let srq = pd.create_srq(SrqConfig::default());
@@ -64,7 +67,8 @@ fn queues_and_channels_count_their_users() {
 /// the QP, holds an object for longer than the program does.
 #[test]
 fn nothing_is_counted_after_its_end() {
-    let rnic = Rnic::open().unwrap();
+    needs("shared receive queues", |device| device.shared_receives);
+    let rnic = open();
     let peer = End::new();
     for _ in 0..20 {
         let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());

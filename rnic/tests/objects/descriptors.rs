@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rnic::{CompletionQueue, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
 
+use crate::common::device::needs_software;
 use crate::common::{End, PATIENCE, alone, connect_on, exchange};
 use crate::in_use;
 
@@ -22,6 +23,7 @@ fn assert_descriptors(expected: usize, what: &str) {
 
 #[test]
 fn queues_take_no_descriptors_and_a_channel_takes_its_own() {
+    needs_software("the descriptors of software");
     if !alone("descriptors::queues_take_no_descriptors_and_a_channel_takes_its_own") {
         return;
     }

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use rddp_rnic::{AsyncEventKind, CompletionChannel, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
+use rddp_rnic::{AsyncEventKind, CompletionChannel, ConnectOptions, QpConfig, RecvWr, SendWr};
 use rddp_test_support::Sleeper;
 
+use crate::common::device::{local, needs_software, open};
 use crate::common::{End, connect_on};
 
 fn endless() -> ConnectOptions {
@@ -26,6 +27,7 @@ fn a_startup_may_have_all_the_time_there_is() {
 /// A startup without a time limit, on a TCP connection of the program's own, in the background.
 #[test]
 fn a_startup_in_the_background_may_have_all_the_time_there_is() {
+    needs_software("a connection over a program's own socket");
     let (active, passive) = (End::new(), End::new());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -51,7 +53,7 @@ fn until<T>(act: impl FnOnce() + Send, wait: impl FnOnce() -> T) -> T {
 
 /// Returns an end whose queue reports to a channel.
 fn on_channel() -> (CompletionChannel, End) {
-    let rnic = Rnic::open().unwrap();
+    let rnic = open();
     let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
     let cq = rnic.create_cq_on(&channel, 16).unwrap();
     (channel, End { qp: pd.create_qp(&QpConfig::new(&cq)).unwrap(), rnic, pd, cq })
@@ -59,7 +61,7 @@ fn on_channel() -> (CompletionChannel, End) {
 
 /// Has `end` wait for a connection, an event, a message and a completion, by `limit`.
 fn wait_for_everything(channel: &CompletionChannel, end: &End, limit: Option<Duration>) {
-    let listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
+    let listener = end.rnic.listen(local("127.0.0.1:0"), &ConnectOptions::default()).unwrap();
     let (addr, peer) = (listener.local_addr().unwrap(), End::new());
     let connect = || drop(peer.qp.connect(addr, &ConnectOptions::default()));
     until(connect, || {
@@ -123,7 +125,7 @@ fn no_signal_ends_a_wait_without_a_limit() {
 fn no_signal_ends_a_wait_before_its_limit() {
     let (end, limit) = (End::new(), Duration::from_millis(60));
     let channel = end.rnic.create_channel().unwrap();
-    let listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
+    let listener = end.rnic.listen(local("127.0.0.1:0"), &ConnectOptions::default()).unwrap();
     let waits: [&dyn Fn() -> bool; 4] = [
         &|| listener.accept(Some(limit)).unwrap().is_some(),
         &|| end.rnic.wait_async_event(Some(limit)).unwrap().is_some(),

@@ -1,13 +1,15 @@
 //! Numbers in memory that this end's program and its peer use at the same time (RFC 7306 §5.3).
 
-use rddp_rnic::{Access, ConnectOptions, MemError, SendWr};
+use rddp_rnic::{Access, Atomics, ConnectOptions, MemError, SendWr};
 
+use crate::common::device::{needs, needs_software};
 use crate::common::{ALL, connected};
 
 /// Nothing that either end adds is lost.
 #[test]
 fn the_program_and_its_peer_add_to_one_number() {
     const TIMES: u64 = 300;
+    needs_software("atomics that a program's own are whole beside");
     let (active, passive) = connected(&ConnectOptions::default());
     let (numbers, sink) = (passive.region(24, ALL), active.region(8, Access::LOCAL_WRITE));
     numbers.write_u64(8, 1 << 40).unwrap();
@@ -25,6 +27,7 @@ fn the_program_and_its_peer_add_to_one_number() {
 
 #[test]
 fn a_number_is_swapped_where_it_is_the_expected_one() {
+    needs("atomics", |device| device.atomics != Atomics::None);
     let (active, passive) = connected(&ConnectOptions::default());
     let (lock, sink) = (passive.region(8, ALL), active.region(8, Access::LOCAL_WRITE));
     assert_eq!([lock.cmp_swap_u64(0, 0, 5).unwrap(), lock.cmp_swap_u64(0, 0, 6).unwrap()], [0, 5]);

@@ -8,6 +8,7 @@ use rddp_rnic::{ConnectOptions, SendWr};
 use rddp_test_support::Random;
 
 use crate::alone;
+use crate::common::device::needs_software;
 use crate::common::{ALL, End, connect_on, connected};
 
 /// A Read of the peer's is served whatever the passive program does in between: polls,
@@ -82,6 +83,7 @@ fn comes_to_rest() {
 /// and armed queues use no processor time.
 #[test]
 fn an_idle_process_uses_no_processor_time() {
+    needs_software("a socket of TCP that asks for nothing");
     if !alone("progress::an_idle_process_uses_no_processor_time") {
         return;
     }

@@ -2,12 +2,14 @@
 
 use rddp_rnic::{Access, ConnectOptions, EventQueue, QpConfig, RecvWr, Rnic, SendWr, SrqConfig};
 
+use crate::common::device::needs_software;
 use crate::common::{End, alone, connect_on, exchange};
 use crate::{assert_becomes, assert_in_use, in_use};
 
 /// Programs fork after they have opened a device, and list devices without using one.
 #[test]
 fn a_device_has_no_thread_before_its_first_connection() {
+    needs_software("the threads of software");
     if !alone("quiet::a_device_has_no_thread_before_its_first_connection") {
         return;
     }

@@ -5,6 +5,7 @@ use rddp_rdmap::Opcode;
 use rddp_rnic::{Access, AsyncEventKind, ConnectOptions, QpState, RecvWr, Remote, SendWr, Stag};
 use rddp_test_support::{Peer, plain, segment};
 
+use crate::common::device::needs_software;
 use crate::common::raw::{self, BOTH, client_server, connect_raw, open_for};
 use crate::common::{ALL, End};
 
@@ -99,6 +100,7 @@ fn a_qp_starts_afresh_after_a_graceful_close() {
 /// leaves a descriptor behind.
 #[test]
 fn a_thousand_connections_in_a_row() {
+    needs_software("connections in a row, which tests/device/matrix makes");
     if !crate::alone("reuse::a_thousand_connections_in_a_row") {
         return;
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use rddp_rnic::{AsyncEventKind, CompletionQueue, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr, Status};
+use rddp_rnic::{AsyncEventKind, CompletionQueue, ConnectOptions, QpConfig, QpState, RecvWr, SendWr, Status};
 use rddp_test_support::Sleeper;
 
+use crate::common::device::{needs_software, open};
 use crate::common::{End, PATIENCE, connect_on};
 
 /// A short time to sleep for.
@@ -60,7 +61,7 @@ fn a_thread_asleep_notices_who_connects() {
             });
             for (peer, end) in peers.iter().zip(&ends) {
                 sleeper.await_asleep();
-                if peer.qp.negotiated().is_none() {
+                if peer.qp.state() == QpState::Idle {
                     connect(peer, end);
                 }
                 peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
@@ -130,6 +131,7 @@ fn a_thread_that_leaves_lets_the_others_look_again() {
 /// A thread asleep on a connection holds its socket, which must not keep it open when it is reset.
 #[test]
 fn a_connection_is_reset_although_threads_sleep_on_it() {
+    needs_software("a reset of TCP");
     for sleepers in [0, 1, 2, 3] {
         let (active, passive) = (End::new(), End::new());
         connect(&active, &passive);
@@ -157,7 +159,7 @@ fn a_connection_is_reset_although_threads_sleep_on_it() {
 #[test]
 fn a_thread_asleep_on_a_channel_uses_no_processor_time() {
     for (queues, qps) in [(1, 0), (8, 0), (9, 0), (12, 0), (1, 12)] {
-        let rnic = Rnic::open().unwrap();
+        let rnic = open();
         let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
         let list: Vec<_> = (0..queues).map(|_| rnic.create_cq_on(&channel, 16).unwrap()).collect();
         for _ in 0..2 {
@@ -184,7 +186,7 @@ fn processor_time() -> Duration {
 #[test]
 fn a_channel_wakes_for_few_queues_and_for_many() {
     for count in [1, 8, 9, 12] {
-        let rnic = Rnic::open().unwrap();
+        let rnic = open();
         let channel = rnic.create_channel().unwrap();
         let ends: Vec<End> = (0..count)
             .map(|_| {

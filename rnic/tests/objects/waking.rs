@@ -13,6 +13,7 @@ use rddp_rnic::{
 };
 use rddp_test_support::{Peer, Sleeper, plain, segment};
 
+use crate::common::device;
 use crate::common::raw::{Role, client_server, connect_raw, open_for};
 use crate::common::{End, PATIENCE, connect_on};
 
@@ -256,7 +257,7 @@ fn a_channel_can_be_waited_on() {
 /// An event names its queue if a channel has several.
 #[test]
 fn a_channel_tells_which_queue() {
-    let rnic = Rnic::open().unwrap();
+    let rnic = device::open();
     let channel = rnic.create_channel().unwrap();
     let ends = [0, 1, 2].map(|_| {
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq_on(&channel, 16).unwrap());
@@ -352,7 +353,7 @@ fn an_event_wakes_who_waits_for_completions_and_events() {
 #[test]
 fn the_background_thread_takes_no_signals() {
     let end = End::new();
-    let _listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
+    let _listener = end.rnic.listen(device::local("127.0.0.1:0"), &ConnectOptions::default()).unwrap();
     // A thread gives itself its name when it first runs, which may be after its start has returned.
     let deadline = Instant::now() + PATIENCE;
     let blocked = loop {

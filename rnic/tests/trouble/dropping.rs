@@ -10,6 +10,7 @@ use rddp_rdmap::Opcode;
 use rddp_rnic::{QpState, SendWr};
 use rddp_test_support::{Peer, pattern, plain, segment};
 
+use crate::common::device::needs_software;
 use crate::common::raw::{self, BOTH, Role, client_server, with_plain_raw};
 use crate::common::{ALL, End, PATIENCE, at_once, connected};
 use crate::slow::stalled;
@@ -149,6 +150,7 @@ fn a_process_that_ends_at_once_loses_nothing() {
     if let Ok(addr) = std::env::var("RDDP_DROPPING_TEST") {
         return sends_and_ends(addr.parse().unwrap());
     }
+    needs_software("a raw peer of TCP");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "dropping::a_process_that_ends_at_once_loses_nothing", "--nocapture"])

@@ -12,6 +12,7 @@ use rddp_rnic::{
 };
 use rddp_test_support::{Peer, plain, segment};
 
+use crate::common::device::needs_software;
 use crate::common::raw::{self, Role, client_server, connect_raw, open_for};
 use crate::common::{ALL, End, PATIENCE, connect_on};
 use crate::slow::goes_on;
@@ -48,7 +49,8 @@ fn nothing_is_posted_once_its_completion_could_not_be_reported() {
     let deadline = Instant::now() + PATIENCE;
     let refused = (0..).find_map(|id| {
         assert!(Instant::now() < deadline, "{id} requests were posted");
-        end.qp.post_send(&request(id)).err()
+        // A device may be slow to complete them.
+        end.qp.post_send(&request(id)).err().filter(|error| !matches!(error, PostError::QueueFull { .. }))
     });
     assert_eq!(refused, Some(overflow));
     end.await_state(QpState::Error);
@@ -73,6 +75,7 @@ fn nothing_is_posted_once_its_completion_could_not_be_reported() {
 
 /// Connects a QP of the device to a raw peer.
 fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) -> (End, Peer) {
+    needs_software("a raw peer of TCP");
     let mut config = QpConfig::new(cq);
     config.srq = srq.cloned();
     let qp = device.pd.create_qp(&config).unwrap();

@@ -14,6 +14,7 @@ use rddp_rnic::{
 };
 use rddp_test_support::pattern;
 
+use crate::common::device::{needs, needs_software, rights};
 use crate::common::{ALL, End, connect_on};
 
 const LEN: usize = 1 << 20;
@@ -78,6 +79,7 @@ impl Three {
     /// Returns the payload octets that are copied meanwhile. A short segment at the end of a
     /// message counts as if it were long.
     fn copied_by(&self, send: impl FnOnce()) -> u64 {
+        needs_software("counts of what is copied");
         let before = self.end.qp.counters().octets_copied;
         send();
         (self.end.qp.counters().octets_copied - before).next_multiple_of(LEN as u64)
@@ -120,7 +122,7 @@ fn again(pd: &ProtectionDomain, region: &MemoryRegion, access: Access) -> Memory
     let start = NonNull::new(region.base() as usize as *mut u8).unwrap();
     // SAFETY: the octets are those of `region`, which the tests drop last, and are only read and
     // written by copying.
-    unsafe { pd.register(start, region.len(), access) }.unwrap()
+    unsafe { pd.register(start, region.len(), rights(access)) }.unwrap()
 }
 
 /// Maps and registers all of a file. Both last until the process ends.
@@ -129,15 +131,16 @@ fn mapped(pd: &ProtectionDomain, file: &impl AsRawFd, access: Access) -> MemoryR
 }
 
 fn mapped_as(flags: i32, pd: &ProtectionDomain, file: &impl AsRawFd, access: Access) -> MemoryRegion {
-    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), LEN, rights, flags, file.as_raw_fd(), 0) };
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), LEN, protection, flags, file.as_raw_fd(), 0) };
     assert_ne!(start, libc::MAP_FAILED);
     // SAFETY: it stays mapped, the file is not cut short, and no reference to its octets is made.
-    unsafe { pd.register(NonNull::new(start.cast()).unwrap(), LEN, access) }.unwrap()
+    unsafe { pd.register(NonNull::new(start.cast()).unwrap(), LEN, rights(access)) }.unwrap()
 }
 
 fn file(name: &str) -> File {
+    needs_software("memory that is a file's");
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
     file.set_len(LEN as u64).unwrap();
@@ -177,6 +180,7 @@ fn a_third_peer_writes_from_another_protection_domain() {
 /// Each Write goes through a window that was bound while messages were outstanding.
 #[test]
 fn a_third_peer_writes_through_windows_bound_meanwhile() {
+    needs("memory windows", |device| device.windows);
     let three = Three::with(&ConnectOptions::default(), |end| {
         let cq = end.rnic.create_cq(64).unwrap();
         let qp = end.pd.create_qp(&QpConfig::new(&cq)).unwrap();
@@ -232,6 +236,7 @@ fn a_second_connection_that_a_qp_refuses_leaves_the_first_as_it_was() {
 /// octets.
 #[test]
 fn what_no_third_peer_may_change_is_not_copied() {
+    needs_software("counts of what is copied");
     let three = Three::new();
     let plain = three.end.region(LEN, Access::LOCAL_WRITE | Access::REMOTE_READ | Access::BIND);
     assert_eq!(three.copied_of(&plain), 0, "no right");
@@ -271,6 +276,7 @@ fn stable_memory_is_not_copied() {
 
 #[test]
 fn only_what_overlaps_is_copied() {
+    needs_software("counts of what is copied");
     let three = Three::new();
     let region = three.end.region(3 * LEN, Access::LOCAL_WRITE);
     let at = |offset: usize| NonNull::new((region.base() as usize + offset) as *mut u8).unwrap();
@@ -295,6 +301,7 @@ fn only_what_overlaps_is_copied() {
 /// A window can be used on its own QP alone.
 #[test]
 fn what_a_window_opens_is_copied_if_it_is_a_third_peers() {
+    needs_software("counts of what is copied");
     for third in [false, true] {
         let three = Three::new();
         let region = three.end.region(LEN, Access::LOCAL_WRITE | Access::BIND);
@@ -314,6 +321,7 @@ fn what_a_window_opens_is_copied_if_it_is_a_third_peers() {
 
 #[test]
 fn a_peer_that_its_qp_does_not_let_in_changes_nothing() {
+    needs_software("counts of what is copied");
     for (read, write) in [(false, false), (true, false), (false, true)] {
         let three = Three::with(&ConnectOptions::default(), |end| {
             let mut config = QpConfig::new(&end.cq);

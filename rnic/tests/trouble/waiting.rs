@@ -8,6 +8,7 @@ use rddp_rnic::{
 };
 use rddp_test_support::{Peer, pattern, plain, segment};
 
+use crate::common::device::needs_software;
 use crate::common::raw::{BOTH, Role, client_server, connect_raw};
 use crate::common::{End, PATIENCE, connect_on};
 use crate::slow::goes_on;
@@ -17,6 +18,7 @@ fn waiting() -> End {
 }
 
 fn waiting_on(cq: &CompletionQueue) -> QpConfig {
+    needs_software("Sends that wait for receives");
     QpConfig { no_receive: NoReceive::Wait, inbound_read: false, max_recv: 4096, ..QpConfig::new(cq) }
 }
 
