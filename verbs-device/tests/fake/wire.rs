@@ -325,6 +325,10 @@ impl World {
         let (Some(own), Some(other)) = (self.pairs.get(&pair), self.pairs.get(&peer)) else {
             return Outcome::NotYet;
         };
+        // One that has ended answers nothing, and takes no receive.
+        if other.state == State::Error {
+            return Outcome::NotYet;
+        }
         let is_iwarp = self.devices[own.device].is_iwarp();
         let len = request.pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
         let is_read = !matches!(
