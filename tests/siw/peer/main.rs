@@ -50,7 +50,7 @@ fn run(options: &Options) -> Outcome<()> {
     if listener.is_some() {
         println!("listening");
     }
-    let mut descriptors = 0;
+    let mut descriptors = Vec::new();
     for number in 0..options.connections {
         connection(options, number, &rnic, listener.as_ref())
             .map_err(|error| format!("connection {number}: {error}"))?;
@@ -63,20 +63,17 @@ fn run(options: &Options) -> Outcome<()> {
         // A process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come.
         std::thread::sleep(Duration::from_millis(500));
     }
-    match settled_descriptors(descriptors)? {
-        now if now <= descriptors => Ok(()),
-        now => {
-            Err(format!("{descriptors} descriptors open after the first connection, {now} after the last")
-                .into())
-        }
+    let now = settled_descriptors(descriptors.len())?;
+    if now.len() > descriptors.len() {
+        return Err(format!("open after the first connection {descriptors:?}, after the last {now:?}").into());
     }
+    Ok(())
 }
 
-/// Returns the number of open descriptors, once those of the last connection have had time to be
-/// closed.
-fn settled_descriptors(most: usize) -> Outcome<usize> {
+/// Returns the open descriptors, once those of the last connection have had time to be closed.
+fn settled_descriptors(most: usize) -> Outcome<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(2);
-    while open_descriptors()? > most && Instant::now() < deadline {
+    while open_descriptors()?.len() > most && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
     open_descriptors()
@@ -158,6 +155,11 @@ impl Link<'_> {
     }
 }
 
-fn open_descriptors() -> Outcome<usize> {
-    Ok(std::fs::read_dir("/proc/self/fd")?.count())
+/// Returns what each open descriptor is of.
+fn open_descriptors() -> Outcome<Vec<String>> {
+    let links = std::fs::read_dir("/proc/self/fd")?.map(|entry| std::fs::read_link(entry?.path()));
+    // What is closed meanwhile is left out.
+    let mut found: Vec<_> = links.flatten().map(|link| link.display().to_string()).collect();
+    found.sort();
+    Ok(found)
 }
