@@ -122,6 +122,10 @@ enum Stage {
 /// Time in which the send queue may run empty before a close ends it.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Time for acknowledgements that the peer gave before it disconnected. They are not in order with
+/// that: rxe may handle them milliseconds later. Those of a peer that gave none never come.
+const GRACE: Duration = Duration::from_millis(250);
+
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
 
@@ -143,6 +147,8 @@ pub struct Endpoint {
     has_rung: bool,
     active: bool,
     stage: Stage,
+    /// The peer has disconnected.
+    has_left: bool,
     /// Time for each step of finding the peer, in milliseconds.
     resolving: i32,
     queues: Queues,
@@ -190,6 +196,7 @@ impl Endpoint {
             ready: Vec::new(),
             batch: Box::default(),
             pieces: Vec::new(),
+            has_left: false,
             failed: false,
         })
     }
@@ -307,12 +314,18 @@ impl Endpoint {
         }
     }
 
+    /// Returns whether to disconnect would flush requests that the peer may have acknowledged: on
+    /// InfiniBand the queue pair of an end goes on until that end disconnects, too.
+    fn has_unacknowledged(&self) -> bool {
+        !self.is_iwarp() && self.sends.are_awaited()
+    }
+
     /// Tells the device that the connection is over, and by it the peer.
     fn end(&mut self) {
         self.stage = Stage::Ended;
         // It fails where the peer was first.
         let is_told = self.link.id.disconnect().is_ok();
-        self.link.id.set_parting(is_told && !self.is_iwarp());
+        self.link.id.set_parting(is_told && !self.is_iwarp() && !self.has_left);
         self.ring();
     }
 

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rddp_rdma::Access;
 use rddp_verbs_layout::{Plain, cm, ibv_qp_attr, qp_mask};
 
-use super::{Agreed, Endpoint, Event, Offer, Queues, Stage};
+use super::{Agreed, Endpoint, Event, GRACE, Offer, Queues, Stage};
 use crate::device::Device;
 use crate::error::{ConnectFailed, DeviceError};
 use crate::shared::SharedReceives;
@@ -164,12 +164,11 @@ impl Endpoint {
             match event.map_err(|error| self.device.failed("rdma_get_cm_event", error))? {
                 None => return Ok(None),
                 Some(event) => {
-                    let is_answer = event.kind == cm::DISCONNECTED;
-                    let told = self.advance(event)?;
-                    if is_answer {
+                    if event.kind == cm::DISCONNECTED {
+                        self.has_left = true;
                         self.link.id.set_parting(false);
                     }
-                    if let Some(told) = told {
+                    if let Some(told) = self.advance(event)? {
                         return Ok(Some(told));
                     }
                 }
@@ -186,6 +185,10 @@ impl Endpoint {
                 Ok(Some(Event::Resolved))
             }
             (cm::ESTABLISHED, Stage::Opening) => self.established(event).map(Some),
+            (cm::DISCONNECTED, Stage::Connected | Stage::Closing(_)) if self.has_unacknowledged() => {
+                self.stage = Stage::Closing(Instant::now() + GRACE);
+                Ok(None)
+            }
             (cm::DISCONNECTED, Stage::Opening | Stage::Connected | Stage::Closing(_) | Stage::Ended) => {
                 // Until this end has said so, too, its queue pair goes on and flushes nothing.
                 self.end();

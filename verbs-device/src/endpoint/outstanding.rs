@@ -73,6 +73,11 @@ impl Sends {
         self.silent > 0
     }
 
+    /// Returns whether the device has yet to tell of a request.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.requests.len() > self.silent
+    }
+
     /// Returns requests of the endpoint's own that are outstanding.
     pub(super) fn own(&self) -> usize {
         self.own

@@ -31,6 +31,23 @@ fn a_close_waits_for_what_was_sent() {
     }
 }
 
+/// A message that the peer has, and has acknowledged, is not told to be flushed since the peer ends
+/// the connection before this end's device comes to the acknowledgement.
+#[test]
+fn an_acknowledgement_may_come_behind_the_end() {
+    for host in adapters("behind_end", quirk::SLOW) {
+        let (mut active, mut passive) = host.connect_plainly();
+        active.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+        passive.post_send(&SendWr::send(2, Vec::new())).unwrap();
+        assert_eq!(completion(&mut active).status, Status::Success);
+        active.close();
+        let mut told = Vec::new();
+        assert!(matches!(event_beside(&mut passive, &mut told), Event::Disconnected));
+        let sent = told.pop().unwrap_or_else(|| completion(&mut passive));
+        assert_eq!((sent.wr_id, sent.status), (2, Status::Success));
+    }
+}
+
 /// On InfiniBand the other end would go on, and flush nothing, until it disconnects, too.
 #[test]
 fn the_other_end_of_a_close_is_flushed() {

@@ -53,6 +53,7 @@ impl Device {
         while let Some(event) = self.endpoint.event().map_err(|error| broken(&error))? {
             self.on_event(&event, watch, cx)?;
         }
+        self.end_in_time(watch, cx.attrs);
         self.endpoint.arm().map_err(|error| broken(&error))?;
         self.is_armed = true;
         Ok(true)

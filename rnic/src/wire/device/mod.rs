@@ -137,6 +137,11 @@ impl Device {
         watch.end.begin(attrs);
         self.is_closing = true;
         self.endpoint.close();
+        self.end_in_time(watch, attrs);
+    }
+
+    /// Has the moment be noticed at which an end waits no more for what the device has.
+    fn end_in_time(&self, watch: &mut Watch, attrs: &QpAttributes) {
         if let Some(until) = self.endpoint.deadline() {
             watch.wake_by(until, Instant::now(), attrs);
         }
