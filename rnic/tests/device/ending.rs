@@ -1,7 +1,10 @@
 //! Ends of connections: of each request the program is told once, and not before the device has
 //! done with it.
 
-use rddp_rnic::{Access, AsyncEventKind, QpConfig, QpState, RecvWr, SendWr, Status};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use rddp_rnic::{Access, AsyncEvent, AsyncEventKind, EventSink, QpConfig, QpState, RecvWr, SendWr, Status};
 use rddp_verbs_device::Event;
 
 use crate::support::{End, Kind, completion, event, host, quirk};
@@ -211,6 +214,44 @@ fn a_close_in_order_does_not_wait_for_ever() {
     let (end, _peer) = host.pair();
     end.qp.disconnect();
     assert_eq!(host.event().kind, AsyncEventKind::CloseComplete);
+}
+
+/// Keeps the background thread, which tells it of an event, until the channel's other end goes.
+#[derive(Debug)]
+struct Keeper(Mutex<Receiver<()>>);
+
+impl EventSink for Keeper {
+    fn take(&self, event: AsyncEvent) {
+        if event.kind != AsyncEventKind::Connected {
+            let _ = self.0.lock().unwrap().recv();
+        }
+    }
+}
+
+/// A message may come between the last look for completions and the news of the end, which both are
+/// there before this end is looked at.
+#[test]
+fn a_message_just_before_the_end_is_told_before_it() {
+    let host = host("just_before", Kind::Rxe, quirk::BEHIND);
+    let (end, mut peer) = host.pair();
+    (1..3).for_each(|wr_id| end.qp.post_recv(RecvWr::new(wr_id, [])).unwrap());
+    let (mut beside, (kept, keeper)) = (host.end(), channel());
+    let config =
+        QpConfig { event_sink: Some(Arc::new(Keeper(Mutex::new(keeper)))), ..QpConfig::new(&beside.cq) };
+    beside.qp = beside.pd.create_qp(&config).unwrap();
+    host.connect(&beside).close();
+    // The thread is kept by then.
+    assert_eq!(host.event().qp, beside.qp.num());
+    peer.post_send(&SendWr::send(3, Vec::new())).unwrap();
+    let mut sent = Vec::new();
+    while sent.is_empty() {
+        peer.poll(&mut sent).unwrap();
+    }
+    peer.close();
+    drop(kept);
+    while host.event().qp != end.qp.num() {}
+    let told = [end.next(), end.next()].map(|told| (told.wr_id, told.status));
+    assert_eq!(told, [(1, Status::Success), (2, Status::Flushed)]);
 }
 
 #[test]

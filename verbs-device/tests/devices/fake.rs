@@ -47,6 +47,8 @@ pub(crate) mod quirk {
     pub(crate) const LOST: u32 = 32768;
     #[allow(dead_code, reason = "the tests of rnic use it")]
     pub(crate) const STALLED: u32 = 65536;
+    #[allow(dead_code, reason = "the tests of rnic use it")]
+    pub(crate) const BEHIND: u32 = 131_072;
 }
 
 /// The fake library, and the functions by which a test directs it.

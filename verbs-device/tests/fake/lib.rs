@@ -74,6 +74,8 @@ pub mod quirk {
     pub const LOST: u32 = 32768;
     /// Nothing that is sent gets through, nor fails: the peer's window is closed.
     pub const STALLED: u32 = 65536;
+    /// Each completion comes just behind a look for it, though an event has told of it.
+    pub const BEHIND: u32 = 131_072;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.

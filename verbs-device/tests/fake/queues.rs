@@ -76,10 +76,12 @@ impl World {
     /// Adds a completion. A queue that is armed has an event by it.
     pub(crate) fn complete(&mut self, queue: usize, entry: Entry) {
         let Some(found) = self.queues.get_mut(&queue) else { return };
+        let device = &self.devices[found.device];
         if found.armed {
-            found.ready.push_back(entry);
+            let to = if device.has(quirk::BEHIND) { &mut found.late } else { &mut found.ready };
+            to.push_back(entry);
             self.fire(queue);
-        } else if self.devices[found.device].has(quirk::LATE) {
+        } else if device.has(quirk::LATE) || device.has(quirk::BEHIND) {
             found.late.push_back(entry);
         } else {
             found.ready.push_back(entry);
