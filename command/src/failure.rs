@@ -176,7 +176,7 @@ impl Failure {
     }
 
     /// The failure of a device of this host, behind these words.
-    fn of_device(before: &str, error: &DeviceError) -> Self {
+    pub fn of_device(before: &str, error: &DeviceError) -> Self {
         let failure = Self::failed(format!("{before}{}", error.cause()));
         match error {
             DeviceError::Unsupported { .. } => failure.remedy(LACKS),

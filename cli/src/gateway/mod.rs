@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rddp_command::failure::{EXIT_CODES, Failure, FailureKind};
+use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::places::Places;
 use rddp_command::signals;
 use rddp_command::units::parse_octets;
 use rddp_gateway::{Options, Route};
 use rddp_policy::Network;
-use rddp_verbs_device::{Device, DeviceError, Listener, LoadError};
+use rddp_verbs_device::{Device, DeviceError, Listener};
 
 use self::places::Place;
 use self::report::Report;
@@ -149,22 +149,16 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Returns the failure of a device, which names what is missing; and a remedy.
+/// Returns the failure of a device of this host.
 fn device_failure(error: &DeviceError) -> Failure {
-    let failure = Failure::new(FailureKind::Failed, error.to_string());
+    let failure = Failure::of_device("", error);
     match error {
-        DeviceError::Library(LoadError::Own { .. }) => {
-            failure.remedy("start the gateway without `rddp run --verbs` and its variables")
-        }
-        DeviceError::Library(_) => {
-            failure.remedy("run the gateway on the host that has the RDMA device, with rdma-core installed")
-        }
         DeviceError::NoDevice { there, .. } if there.is_empty() => {
             failure.remedy("run the gateway on the host that has the RDMA device")
         }
         DeviceError::NoDevice { .. } => {
             failure.remedy("name a device of this host in front of the address: DEV/HOST:PORT")
         }
-        _ => failure.remedy("`rdma link` and `ip address` show the devices and their addresses"),
+        _ => failure,
     }
 }

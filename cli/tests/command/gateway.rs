@@ -4,6 +4,8 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::device::{fakes, on};
 use crate::program::{Server, run};
 
@@ -30,6 +32,16 @@ fn a_device_that_is_not_there_is_named_with_what_to_do() {
     let args = ["gateway", "--listen", "127.0.0.1:0", "--to", "no-such-device/192.0.2.1:7174"];
     run(&args).failed(1, &["no RDMA device", "try: "]);
     run(&[&args[..], &["--json"]].concat()).failed(1, &["\"kind\":\"failed\"", "\"remedy\":"]);
+}
+
+#[test]
+fn the_remedy_of_a_device_that_cannot_listen_is_said_once() {
+    let args = ["gateway", "--listen", "rxe0/192.0.2.1:7", "--to", "127.0.0.1:7174", "--json"];
+    let failed = on(&fakes(), &args).output().unwrap();
+    let said: Value = serde_json::from_slice(&failed.stderr).unwrap();
+    let [cause, remedy] = ["cause", "remedy"].map(|field| said["error"][field].as_str().unwrap_or_default());
+    assert!(failed.status.code() == Some(1) && !remedy.is_empty(), "{said}");
+    assert!(cause.contains("no IP address") && !cause.contains(remedy), "{said}");
 }
 
 /// A peer that it could not take then is taken when there are descriptors again.
