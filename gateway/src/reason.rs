@@ -17,7 +17,7 @@ pub enum RunError {
     #[error("no listener is left: {0}")]
     NoListener(Reason),
     /// The gateway cannot wait, or has no descriptors for that.
-    #[error("the gateway cannot wait: {0}")]
+    #[error("the gateway cannot wait: {0}{hint}", hint = hint(.0))]
     Wait(#[from] io::Error),
 }
 
@@ -88,7 +88,7 @@ pub enum Reason {
     },
 }
 
-/// Returns what helps against an error of a socket.
+/// Returns what helps against an error of a socket, or of a descriptor.
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => " (raise the limit of open files, see `ulimit -n`)",

@@ -44,6 +44,13 @@ fn the_remedy_of_a_device_that_cannot_listen_is_said_once() {
     assert!(cause.contains("no IP address") && !cause.contains(remedy), "{said}");
 }
 
+/// Returns how many sockets a process has open.
+fn sockets_of(id: &str) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap();
+    let links = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+}
+
 /// A peer that it could not take then is taken when there are descriptors again.
 #[test]
 fn a_gateway_without_descriptors_says_so_with_what_helps_and_goes_on() {
@@ -51,6 +58,11 @@ fn a_gateway_without_descriptors_says_so_with_what_helps_and_goes_on() {
     let folder = fakes();
     let mut gateway = Server::by(&mut on(&folder, &args));
     let id = gateway.id().to_string();
+    // A peer that it has taken shows that it has all that it waits with.
+    let _silent = TcpStream::connect(gateway.addr).unwrap();
+    while sockets_of(&id) < 2 {
+        std::thread::yield_now();
+    }
     let limit = |count| {
         let args = ["--pid", &id, &format!("--nofile={count}:")];
         assert!(Command::new("prlimit").args(args).status().unwrap().success());
