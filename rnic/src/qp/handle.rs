@@ -238,8 +238,9 @@ impl QueuePair {
 
     /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may
     /// be outstanding on the send queue and no Read of the peer's in service, else the connection
-    /// is reset and all of it flushed (draft-hilland-rddp-verbs §6.2). A startup that is under way
-    /// is ended as by [`abort`](Self::abort).
+    /// is reset and all of it flushed (draft-hilland-rddp-verbs §6.2). What a device of the host
+    /// has been given it carries out, for two seconds at most. A startup that is under way is ended
+    /// as by [`abort`](Self::abort).
     pub fn disconnect(&self) {
         if let Ok(inner) = self.inner.here() {
             inner.disconnect();

@@ -33,6 +33,21 @@ fn this_end_closes_in_order() {
     }
 }
 
+/// By software such a message has gone out with the call, and completed.
+#[test]
+fn a_close_carries_out_what_the_device_has() {
+    for kind in KINDS {
+        let host = host(&format!("closes_busy{}", kind as u8), kind, quirk::SLOW);
+        let (end, mut peer) = host.pair();
+        peer.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+        end.qp.post_send(&SendWr::send_inline(2, b"").unsignaled()).unwrap();
+        end.qp.disconnect();
+        assert_eq!(host.event().kind, AsyncEventKind::CloseComplete, "{kind:?}");
+        assert_eq!(completion(&mut peer).status, Status::Success);
+        assert!(matches!(event(&mut peer), Event::Disconnected));
+    }
+}
+
 #[test]
 fn the_peer_closes_in_order() {
     for kind in KINDS {
