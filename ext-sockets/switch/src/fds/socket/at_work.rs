@@ -77,10 +77,13 @@ impl Socket {
     /// not sleep, so the wait takes microseconds, unless the caller is a signal handler that
     /// interrupted one of them.
     pub(super) fn await_calls(&self) {
-        if self.at_work.load(Ordering::SeqCst) == 0 {
-            return;
+        if self.at_work.load(Ordering::SeqCst) > 0 {
+            self.await_calls_until(Instant::now() + LONGEST);
         }
-        let until = Instant::now() + LONGEST;
+    }
+
+    /// Waits for the calls until this moment.
+    pub(super) fn await_calls_until(&self, until: Instant) {
         while self.at_work.load(Ordering::SeqCst) > 0 && Instant::now() < until {
             std::thread::yield_now();
         }
@@ -89,4 +92,4 @@ impl Socket {
 
 /// The longest wait for a call; one that is at work for longer is the one that this handler
 /// interrupted.
-const LONGEST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(1);

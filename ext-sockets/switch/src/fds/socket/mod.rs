@@ -16,6 +16,7 @@ use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use once_cell::race::OnceBox;
 use rddp_real as real;
@@ -350,8 +351,13 @@ pub fn forget_before_close(fd: c_int) -> Option<Held> {
         return None;
     }
     let held = hold(fd)?;
-    release(if exit::has_begun() { table::retire(fd) } else { table::clear(fd) });
-    held.await_calls();
+    if exit::has_begun() {
+        // The exit has waited for all calls together.
+        release(table::retire(fd));
+    } else {
+        release(table::clear(fd));
+        held.await_calls();
+    }
     if held.numbers.load(Ordering::Acquire) > 0 {
         return None;
     }
@@ -371,9 +377,11 @@ pub fn for_each(mut look: impl FnMut(&Held)) {
     }
 }
 
-/// Waits for the calls at work on all sockets of ours that have begun before the exit did.
+/// Waits for the calls at work on all sockets of ours that have begun before the exit did. All have
+/// one time together: those on a device's sockets do not return any more.
 pub fn await_calls() {
-    for_each(|held| held.await_calls());
+    let until = Instant::now() + at_work::LONGEST;
+    for_each(|held| held.await_calls_until(until));
 }
 
 /// Resets the counts of calls at work on all sockets, in the child of a `fork`.
