@@ -134,9 +134,10 @@ const OWN: usize = 4;
 
 /// A connection by a device, from the look-up of the peer's address to its end.
 ///
-/// Dropped, it is gone at once, in whatever stage it was, and the device touches no memory of its
-/// requests any more. A thread that still waits for a silent peer ends by itself, and so does one
-/// that on InfiniBand has the peer told of the end until it answers.
+/// Dropped, it is gone, in whatever stage it was, and the device touches no memory of its requests
+/// any more: at once, but for the receives that the device has then to give back, where they are
+/// shared or a thread still connects. A thread that still waits for a silent peer ends by itself,
+/// and so does one that on InfiniBand has the peer told of the end until it answers.
 #[derive(Debug)]
 pub struct Endpoint {
     device: Device,
