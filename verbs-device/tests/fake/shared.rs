@@ -5,9 +5,8 @@ use std::ffi::c_int;
 
 use rddp_verbs_layout::{Plain, access, event, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_init_attr};
 
-use crate::octets::pieces;
 use crate::quirk;
-use crate::wire::Receive;
+use crate::wire::{Receive, each_receive};
 use crate::world::{World, null, world};
 
 pub(crate) struct Shared {
@@ -55,19 +54,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut world = world();
-    let mut next = first;
-    while !next.is_null() {
-        // SAFETY: the caller passes requests with their pieces.
-        let (request, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
-        let receive = Receive { wr_id: request.wr_id, pieces };
-        if let Err(number) = world.post_shared(queue.addr(), receive) {
-            // SAFETY: the caller has room for a pointer.
-            unsafe { bad.write(next) };
-            return number;
-        }
-        next = request.next;
-    }
-    0
+    // SAFETY: the caller passes requests with their pieces, and has room for a pointer.
+    unsafe { each_receive(first, bad, |receive| world.post_shared(queue.addr(), receive)) }
 }
 
 impl World {

@@ -121,33 +121,29 @@ pub(crate) unsafe extern "C" fn post_send(
 pub(crate) unsafe extern "C" fn post_recv(
     pair: *mut ibv_qp,
     first: *mut ibv_recv_wr,
-    _bad: *mut *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut world = world();
-    let mut next = first;
+    // SAFETY: the caller passes requests with their pieces, and has room for a pointer.
+    unsafe { each_receive(first, bad, |receive| world.post_receive(pair.addr(), receive)) }
+}
+
+/// Posts each receive of a list, up to one that is refused, which is named.
+///
+/// # Safety
+/// The requests are there with their pieces, and there is room for a pointer.
+pub(crate) unsafe fn each_receive(
+    mut next: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    mut post: impl FnMut(Receive) -> Result<(), c_int>,
+) -> c_int {
     while !next.is_null() {
-        // SAFETY: the caller passes requests with their pieces.
+        // SAFETY: promised by the caller.
         let (request, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
-        let receive = Receive { wr_id: request.wr_id, pieces };
-        let device = world.pairs.get(&pair.addr()).map(|pair| pair.device);
-        if let Some(device) =
-            device.map(|device| &world.devices[device]).filter(|it| it.has(quirk::CREDENTIALS))
-        {
-            return if device.is_iwarp() { -libc::EACCES } else { libc::EACCES };
-        }
-        if receive.pieces.is_empty() && device.is_some_and(|device| world.devices[device].is_iwarp()) {
-            return -libc::EINVAL;
-        }
-        let Some(found) = world.pairs.get_mut(&pair.addr()) else { return libc::EINVAL };
-        found.receives.push_back(receive);
-        let (is_over, peer, waits) = (found.state == State::Error, found.peer, found.rnr_timer == 0);
-        if is_over {
-            world.flush(pair.addr());
-        } else if let Some(peer) = peer
-            && !waits
-        {
-            // Where peers wait for 655 ms, that is longer than a test.
-            world.pump(peer);
+        if let Err(number) = post(Receive { wr_id: request.wr_id, pieces }) {
+            // SAFETY: as above.
+            unsafe { bad.write(next) };
+            return number;
         }
         next = request.next;
     }
@@ -155,6 +151,28 @@ pub(crate) unsafe extern "C" fn post_recv(
 }
 
 impl World {
+    fn post_receive(&mut self, pair: usize, receive: Receive) -> Result<(), c_int> {
+        let found = self.pairs.get_mut(&pair).ok_or(libc::EINVAL)?;
+        let device = &self.devices[found.device];
+        if device.has(quirk::CREDENTIALS) {
+            return Err(if device.is_iwarp() { -libc::EACCES } else { libc::EACCES });
+        }
+        if receive.pieces.is_empty() && device.is_iwarp() {
+            return Err(-libc::EINVAL);
+        }
+        found.receives.push_back(receive);
+        let (is_over, peer, waits) = (found.state == State::Error, found.peer, found.rnr_timer == 0);
+        if is_over {
+            self.flush(pair);
+        } else if let Some(peer) = peer
+            && !waits
+        {
+            // Where peers wait for 655 ms, that is longer than a test.
+            self.pump(peer);
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// The request's pieces are there.
     unsafe fn post(&mut self, pair: usize, request: &ibv_send_wr) -> Result<(), c_int> {
