@@ -14,8 +14,9 @@ use super::{Endpoint, Stage};
 /// microseconds, and one that is broken for ever.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// The same where receives are shared: devices do not tell how many a queue pair has taken, and not
-/// all tell when it has given back the last. One that has not done so once gets the shorter time.
+/// Time for that where receives are shared: devices do not tell how many a queue pair has taken,
+/// and not all tell when it has given back the last. One that has not done so once gets the shorter
+/// time.
 const LAST: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(5);
 
