@@ -182,6 +182,28 @@ fn requests_wait_until_the_peer_has_taken_up_the_connection() {
     assert_eq!((passive.next().wr_id, completion(&mut active).byte_len), (1, 7));
 }
 
+/// On InfiniBand, word of the connection may come behind the peer's first message.
+#[test]
+fn an_answer_to_the_first_message_arrives_though_its_sender_closes_at_once() {
+    for kind in KINDS {
+        let host = host(&format!("l_answer{}", kind as u8), kind, quirk::NO_WORD);
+        let listener = listen(&host);
+        let (active, passive) = (host.end(), host.end());
+        active.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        passive.qp.post_recv(RecvWr::new(2, [])).unwrap();
+        ask(&active, &listener, &ConnectOptions::default()).accept(&passive.qp, b"").unwrap();
+        active.begun().unwrap();
+        active.qp.post_send(&SendWr::send_inline(3, b"").unsignaled()).unwrap();
+        assert_eq!(passive.next().wr_id, 2);
+        passive.qp.post_send(&SendWr::send_inline(4, b"")).unwrap();
+        passive.qp.disconnect();
+        let answer = active.next();
+        assert_eq!((answer.wr_id, answer.status), (1, Status::Success), "{kind:?}");
+        assert_eq!(event_of(&host, &passive), AsyncEventKind::Established);
+        assert_eq!(event_of(&host, &passive), AsyncEventKind::CloseComplete);
+    }
+}
+
 #[test]
 fn a_peer_that_does_not_take_up_the_connection_has_its_time() {
     let host = host("l_absent", Kind::Rxe, 0);

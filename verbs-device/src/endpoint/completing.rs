@@ -42,7 +42,7 @@ impl Endpoint {
         armed.and_then(|()| self.fetch()).map_err(|error| self.device.failed("ibv_req_notify_cq", error))?;
         // Of requests that nobody is told of, the places are free: who waits for one looks again.
         let has_room = self.sends.len() < outstanding;
-        if !self.ready.is_empty() || has_room || self.has_untold_end() {
+        if !self.ready.is_empty() || has_room || self.has_untold_start || self.has_untold_end() {
             self.ring();
         }
         Ok(())
@@ -76,6 +76,9 @@ impl Endpoint {
             };
             if let Some(wr_id) = wr_id {
                 let mut completion = received(entry, wr_id, qp);
+                if completion.status == Status::Success {
+                    self.heard();
+                }
                 completion.status = self.noted(completion.status);
                 if let (Status::Flushed, Some(shared)) = (completion.status, &self.shared) {
                     shared.give_back(wr_id);

@@ -148,6 +148,8 @@ pub struct Endpoint {
     has_rung: bool,
     active: bool,
     stage: Stage,
+    /// A message was the first word of the connection, of which the owner is still to be told.
+    has_untold_start: bool,
     /// The peer has disconnected.
     has_left: bool,
     /// Time for each step of finding the peer, in milliseconds.
@@ -197,6 +199,7 @@ impl Endpoint {
             ready: Vec::new(),
             batch: Box::default(),
             pieces: Vec::new(),
+            has_untold_start: false,
             has_left: false,
             failed: false,
         })

@@ -155,6 +155,9 @@ impl Endpoint {
             self.stage = Stage::Over;
             return Ok(Some(Event::Failed(refusal(error))));
         }
+        if std::mem::take(&mut self.has_untold_start) {
+            return Ok(Some(Event::Connected(self.agreed.clone())));
+        }
         if self.has_untold_end() {
             self.stage = Stage::Over;
             return Ok(Some(Event::Disconnected));
@@ -218,6 +221,14 @@ impl Endpoint {
         id.resolve_route(self.resolving).map_err(|error| self.device.failed("rdma_resolve_route", error))?;
         self.stage = Stage::Route;
         Ok(())
+    }
+
+    /// Notes a message of the peer. One that sends has taken up the connection, and the connection
+    /// manager's word of that, which goes another way on InfiniBand, may come behind it.
+    pub(super) fn heard(&mut self) {
+        if self.stage == Stage::Opening && !self.active {
+            (self.stage, self.has_untold_start) = (Stage::Connected, true);
+        }
     }
 
     fn established(&mut self, event: CmEvent) -> Result<Event, DeviceError> {

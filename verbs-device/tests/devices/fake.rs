@@ -49,6 +49,8 @@ pub(crate) mod quirk {
     pub(crate) const STALLED: u32 = 65536;
     #[allow(dead_code, reason = "the tests of rnic use it")]
     pub(crate) const BEHIND: u32 = 131_072;
+    #[allow(dead_code, reason = "the tests of the gateway use the rest")]
+    pub(crate) const NO_WORD: u32 = 262_144;
 }
 
 /// The fake library, and the functions by which a test directs it.

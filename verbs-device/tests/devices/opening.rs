@@ -5,7 +5,9 @@ use rddp_verbs_device::{
     ConnectFailed, Device, DeviceError, Endpoint, Event, Listener, Offer, Queues, Transport,
 };
 
-use crate::support::{Host, Kind, PATIENCE, QUEUES, asked, completion, event, fake, host, hosts, quirk};
+use crate::support::{
+    Host, Kind, PATIENCE, QUEUES, asked, completion, completions, event, fake, host, hosts, quirk,
+};
 
 fn with(private_data: Vec<u8>) -> Offer {
     Offer { private_data, ..Offer::default() }
@@ -255,5 +257,30 @@ fn receives_may_be_posted_before_there_is_a_connection() {
         assert!(matches!(event(&mut passive), Event::Connected(_)));
         passive.post_send(&SendWr::send(2, Vec::new())).unwrap();
         assert_eq!(completion(&mut active).wr_id, 1);
+    }
+}
+
+/// The connection manager's word goes another way than messages, and may come behind them.
+#[test]
+fn a_message_of_the_peer_is_word_enough_of_the_connection() {
+    for quirks in [0, quirk::NO_WORD] {
+        for host in hosts(&format!("word{quirks}_"), quirks) {
+            let listener = host.listen();
+            let mut active = host.ask(listener.address(), Offer::default());
+            let (mut passive, _) = asked(&listener);
+            passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+            passive.accept(Offer::default()).unwrap();
+            assert!(matches!(event(&mut active), Event::Connected(_)));
+            active.post_receive(&RecvWr::new(2, Vec::new())).unwrap();
+            active.post_send(&SendWr::send(3, Vec::new())).unwrap();
+            assert_eq!((completion(&mut passive).wr_id, passive.is_connected()), (1, true));
+            passive.post_send(&SendWr::send(4, Vec::new())).unwrap();
+            assert_eq!(completions(&mut active, 2).len(), 2);
+            assert!(matches!(event(&mut passive), Event::Connected(_)));
+            assert_eq!(completion(&mut passive).wr_id, 4);
+            // The owner is told once.
+            active.close();
+            assert!(matches!(event(&mut passive), Event::Disconnected));
+        }
     }
 }

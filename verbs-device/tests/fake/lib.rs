@@ -76,6 +76,8 @@ pub mod quirk {
     pub const STALLED: u32 = 65536;
     /// Each completion comes just behind a look for it, though an event has told of it.
     pub const BEHIND: u32 = 131_072;
+    /// InfiniBand: the passive end is never told that the active one has its reply.
+    pub const NO_WORD: u32 = 262_144;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.

@@ -57,8 +57,9 @@ impl World {
     /// Tells the passive end on InfiniBand that the active one has its reply.
     fn hears_of_reply(&mut self, id: usize) {
         let Some(id) = self.ids.get(&id) else { return };
-        let is_iwarp = id.device.is_some_and(|device| self.devices[device].is_iwarp());
-        if let (Some(peer), true, false) = (id.peer, id.to.is_some(), is_iwarp) {
+        let is_told =
+            |device: usize| !self.devices[device].is_iwarp() && !self.devices[device].has(quirk::NO_WORD);
+        if let (Some(peer), true, true) = (id.peer, id.to.is_some(), id.device.is_some_and(is_told)) {
             self.tell_of(peer, cm::ESTABLISHED, 0);
         }
     }
