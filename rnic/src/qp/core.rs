@@ -107,6 +107,13 @@ impl Core {
         self.connection.as_ref().map_or(state.takes_receives(), |connection| connection.takes_receives(state))
     }
 
+    /// Returns whether a receive that is posted now is waited for: by a segment, or by a device of
+    /// the host.
+    #[inline(always)]
+    pub(super) fn wants_receive(&self) -> bool {
+        self.is_parked() || self.connection.as_ref().is_some_and(Connection::is_of_device)
+    }
+
     /// Returns whether a segment waits for a receive.
     #[inline(always)]
     pub(super) fn is_parked(&self) -> bool {

@@ -200,7 +200,7 @@ impl QpInner {
         core.rq.push(wr, self.attrs.local_memory())?;
         if !core.takes_receives() {
             self.flush_receives(&mut core);
-        } else if core.is_parked() {
+        } else if core.wants_receive() {
             self.go_on_with_receive(&mut core);
         }
         Ok(())

@@ -48,7 +48,7 @@ impl QueuePair {
         core.rq.push_unchecked(wr)?;
         if !core.takes_receives() {
             inner.flush_receives(&mut core);
-        } else if core.is_parked() {
+        } else if core.wants_receive() {
             inner.go_on_with_receive(&mut core);
         }
         Ok(())

@@ -38,20 +38,29 @@ impl QpInner {
     /// now. Returns whether the socket may be read.
     #[inline]
     pub(super) fn unpark(&self, core: &mut Core) -> bool {
-        let Some((connection, mut cx)) = core.split(&self.attrs) else { return true };
-        if !connection.watch.waits() {
+        if !core.connection.as_ref().is_some_and(|connection| connection.watch.waits()) {
             return true;
         }
-        if let Err(event) = connection.resume(&mut cx) {
-            self.on_end_of_stream(core, event);
-        }
+        self.resume(core);
         core.connection.as_ref().is_some_and(|connection| !connection.watch.is_shut())
     }
 
-    /// Goes on after a receive was posted, and has the socket read again.
+    /// Goes on after a receive was posted: a device of the host gets it, and elsewhere the socket
+    /// is read again.
     pub(super) fn go_on_with_receive(&self, core: &mut Core) {
-        self.unpark(core);
-        self.pump(core);
+        let was_parked = core.is_parked();
+        self.resume(core);
+        if was_parked {
+            self.pump(core);
+        }
+    }
+
+    fn resume(&self, core: &mut Core) {
+        if let Some((connection, mut cx)) = core.split(&self.attrs)
+            && let Err(event) = connection.resume(&mut cx)
+        {
+            self.on_end_of_stream(core, event);
+        }
     }
 
     /// Acts on what reading has brought, and discards the octets behind it.

@@ -139,6 +139,12 @@ impl Connection {
         }
     }
 
+    /// Returns whether a device of the host moves the octets.
+    #[inline]
+    pub(crate) fn is_of_device(&self) -> bool {
+        matches!(self.wire, Wire::Device(_))
+    }
+
     /// Returns IRD and ORD, which are 0 where the wire has no Reads.
     pub(crate) fn depths(&self) -> (u16, u16) {
         match &self.wire {
@@ -219,7 +225,8 @@ impl Connection {
         }
     }
 
-    /// Goes on with a message that waits for a receive, if there is one now.
+    /// Goes on with a message that waits for a receive, if there is one now, or hands receives over
+    /// to a device of the host.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         match &mut self.wire {
             Wire::Iwarp(link) => {

@@ -46,6 +46,8 @@ impl Device {
         if !self.taken.is_empty() {
             return self.settle(watch, cx).map(|()| !is_polled);
         }
+        // Those that were posted while the connection was made.
+        self.give_receives(cx)?;
         self.vain = self.vain.wrapping_add(1);
         if self.is_armed && (is_polled && !self.vain.is_multiple_of(VAIN) || !watch.has_arrived()) {
             return Ok(false);

@@ -90,10 +90,9 @@ impl Device {
         }
     }
 
-    /// Has receives wait for the device, as far as it is full, and the peer be asked from time to
-    /// time whether it is there: what is idle would last for ever.
+    /// Has the peer be asked from time to time whether it is there: what is idle would last for
+    /// ever.
     pub(super) fn begin(&mut self, watch: &mut Watch, options: &ConnectOptions, attrs: &QpAttributes) {
-        (watch.waits, watch.reads_on) = (true, true);
         // A device does not tell which messages are solicited.
         attrs.recv_cq.take_all_for_urgent();
         // Else nothing would tell of the first completion before a program looks for it.
