@@ -84,7 +84,9 @@ impl Host {
 
     /// Returns an address of a fake device's network.
     pub(crate) fn address(&self, last: u8, port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 100 + self.number() as u8, 0, last], port))
+        let number = self.number();
+        let number = if number < 156 { number + 100 } else { number - 155 };
+        SocketAddr::from(([127, number as u8, 0, last], port))
     }
 
     pub(crate) fn cut(&self) {
