@@ -13,7 +13,7 @@ pub(crate) fn is_receive(number: u64) -> bool {
     number & RECEIVE != 0
 }
 
-/// Returns the number of a shared receive, as its owner has it.
+/// Returns the number of a receive, as its owner has it.
 pub(crate) fn number_of(number: u64) -> u64 {
     number & !RECEIVE
 }

@@ -61,6 +61,13 @@ impl Context<'_> {
         }
     }
 
+    /// Completes the next receive, one of the QP's own, which no message was arriving in.
+    pub(crate) fn end_next_receive(&mut self, status: Status, outcome: &Outcome) {
+        if let Some(completion) = self.rq.complete_next(self.attrs.num, status, outcome) {
+            self.complete_receive(completion);
+        }
+    }
+
     /// Takes all of a Send by the short way: into the first piece of the next receive, if that is
     /// the QP's own and has room, with no receive begun. Returns whether the receive has completed;
     /// if not, the queues have not changed.
@@ -86,7 +93,8 @@ impl Context<'_> {
         }
         drop(grant);
         let outcome = Outcome { byte_len: payload.len() as u32, ..outcome };
-        let Some(completion) = self.rq.complete_next(self.attrs.num, &outcome) else { return false };
+        let completed = self.rq.complete_next(self.attrs.num, Status::Success, &outcome);
+        let Some(completion) = completed else { return false };
         self.tally.add(Counter::SendsReceived, 1);
         self.complete_receive(completion);
         true

@@ -152,15 +152,20 @@ impl RecvQueue {
     }
 
     /// Returns the QP's own receives that no message has taken, in their order.
-    pub(crate) fn posted(&self) -> impl ExactSizeIterator<Item = &RecvWr> {
-        self.posted.iter()
+    pub(crate) fn posted(&self) -> &VecDeque<RecvWr> {
+        &self.posted
     }
 
     /// Takes the receive that the next message gets, one of the QP's own, and returns its
-    /// completion as a success.
+    /// completion.
     #[inline(always)]
-    pub(crate) fn complete_next(&mut self, qp: QpNum, outcome: &Outcome) -> Option<Completion> {
-        Some(completion(&self.posted.pop_front()?, qp, Status::Success, outcome))
+    pub(crate) fn complete_next(
+        &mut self,
+        qp: QpNum,
+        status: Status,
+        outcome: &Outcome,
+    ) -> Option<Completion> {
+        Some(completion(&self.posted.pop_front()?, qp, status, outcome))
     }
 
     pub(crate) fn current(&self) -> Option<&RecvWr> {

@@ -20,7 +20,11 @@ impl Endpoint {
     /// The completion queue is broken.
     pub fn poll(&mut self, into: &mut Vec<Completion>) -> Result<(), DeviceError> {
         self.fetch().map_err(|error| self.device.failed("ibv_poll_cq", error))?;
-        into.append(&mut self.ready);
+        if into.is_empty() {
+            std::mem::swap(into, &mut self.ready);
+        } else {
+            into.append(&mut self.ready);
+        }
         self.end_if_due();
         Ok(())
     }
@@ -70,21 +74,19 @@ impl Endpoint {
             tracing::warn!(device, qp = qp.0, status, vendor_err, "the device has failed a request");
         }
         if is_receive(entry.wr_id) {
-            let wr_id = match &self.shared {
-                None => self.receives.take(),
-                Some(_) => Some(number_of(entry.wr_id)),
-            };
-            if let Some(wr_id) = wr_id {
-                let mut completion = received(entry, wr_id, qp);
-                if completion.status == Status::Success {
-                    self.heard();
-                }
-                completion.status = self.noted(completion.status);
-                if let (Status::Flushed, Some(shared)) = (completion.status, &self.shared) {
-                    shared.give_back(wr_id);
-                }
-                self.ready.push(completion);
+            if self.shared.is_none() {
+                let Some(left) = self.receives.checked_sub(1) else { return };
+                self.receives = left;
             }
+            let mut completion = received(entry, number_of(entry.wr_id), qp);
+            if completion.status == Status::Success {
+                self.heard();
+            }
+            completion.status = self.noted(completion.status);
+            if let (Status::Flushed, Some(shared)) = (completion.status, &self.shared) {
+                shared.give_back(completion.wr_id);
+            }
+            self.ready.push(completion);
             return;
         }
         let status = self.noted(status_of(entry.status, false));

@@ -29,7 +29,7 @@ use rddp_rdma::{Access, Completion, QpNum};
 use rddp_verbs_layout::{ibv_sge, ibv_wc};
 
 use self::link::Link;
-use self::outstanding::{Receives, Sends};
+use self::outstanding::Sends;
 use crate::device::{Device, Transport};
 use crate::error::{ConnectFailed, DeviceError};
 use crate::shared::SharedReceives;
@@ -158,7 +158,8 @@ pub struct Endpoint {
     offer: Offer,
     agreed: Agreed,
     sends: Sends,
-    receives: Receives,
+    /// Receives of its own that the device has.
+    receives: usize,
     /// The queue that receives are taken from, if the endpoint has none of its own.
     shared: Option<SharedReceives>,
     ready: Vec<Completion>,
@@ -194,7 +195,7 @@ impl Endpoint {
             offer: Offer::default(),
             agreed: Agreed { private_data: Vec::new(), ird: 0, ord: 0 },
             sends: Sends::new(queues.sends),
-            receives: Receives::default(),
+            receives: 0,
             shared: None,
             ready: Vec::new(),
             batch: Box::default(),

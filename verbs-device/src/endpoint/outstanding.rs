@@ -7,8 +7,6 @@ use std::collections::VecDeque;
 
 use rddp_rdma::{Completed, Status};
 
-use crate::words::RECEIVE;
-
 /// A request of the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
@@ -116,36 +114,6 @@ impl Sends {
         self.first += 1;
         self.own -= usize::from(sent.own);
         Some((sent, status))
-    }
-}
-
-/// The receive queue, whose requests complete in their order.
-#[derive(Debug, Default)]
-pub(super) struct Receives {
-    next: u64,
-    requests: VecDeque<u64>,
-}
-
-impl Receives {
-    pub(super) fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
-    pub(super) fn next(&self) -> u64 {
-        RECEIVE | self.next
-    }
-
-    pub(super) fn push(&mut self, wr_id: u64) {
-        self.next += 1;
-        self.requests.push_back(wr_id);
-    }
-
-    pub(super) fn take(&mut self) -> Option<u64> {
-        self.requests.pop_front()
     }
 }
 

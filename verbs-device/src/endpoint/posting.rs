@@ -7,7 +7,7 @@ use super::outstanding::Sent;
 use super::{Endpoint, OWN, Stage};
 use crate::error::PostError;
 use crate::sys::Octets;
-use crate::words::{Local, Prepared, fill, prepare};
+use crate::words::{Local, Prepared, RECEIVE, fill, prepare};
 
 impl Endpoint {
     /// Posts a request to the send queue. Memory is named by the device's keys, and kept until the
@@ -98,7 +98,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Posts a receive; before there is a connection, too.
+    /// Posts a receive, whose `wr_id` is below 2^63; before there is a connection, too.
     ///
     /// # Errors
     /// The queue is full, or the receive has more pieces than the device takes.
@@ -116,7 +116,7 @@ impl Endpoint {
         scatter: &[Sge],
         name: impl FnMut(Sge) -> Option<Sge>,
     ) -> Result<(), PostError> {
-        if self.receives.len() >= self.queues.receives {
+        if self.receives >= self.queues.receives {
             return Err(PostError::QueueFull { capacity: self.queues.receives });
         }
         if self.shared.is_some() {
@@ -125,8 +125,8 @@ impl Endpoint {
         let Some(pair) = self.link.id.pair() else { return Err(PostError::NotConnected) };
         let (max, wants_one) = (self.device.capabilities().max_sge, self.is_iwarp());
         let pieces = fill(&mut self.pieces, scatter, max, wants_one, name)?;
-        pair.post_receive(self.receives.next(), pieces)?;
-        self.receives.push(wr_id);
+        pair.post_receive(RECEIVE | wr_id, pieces)?;
+        self.receives += 1;
         Ok(())
     }
 

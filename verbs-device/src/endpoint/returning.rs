@@ -50,7 +50,7 @@ impl Endpoint {
             // What completes before the device tells of the last one is fetched behind that.
             let has_taken_last = self.shared.is_some() && self.device.has_taken_last(pair.number());
             self.fetch()?;
-            let is_done = if self.shared.is_some() { has_taken_last } else { self.receives.is_empty() };
+            let is_done = if self.shared.is_some() { has_taken_last } else { self.receives == 0 };
             let left = until.saturating_duration_since(Instant::now());
             if self.shared.is_some() && left.is_zero() && most == LAST && !is_done {
                 self.device.last().note_silence();

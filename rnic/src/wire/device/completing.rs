@@ -124,17 +124,17 @@ impl Device {
         let Completion { status, byte_len, invalidated, immediate, solicited, .. } = *completion;
         let host = cx.attrs.device.host.as_ref();
         let invalidated = invalidated.map(|key| host.and_then(|host| host.stag_of(key)).unwrap_or(key));
-        if self.shared.is_some() {
-            cx.begin_given(completion.wr_id);
-        } else {
-            self.given = self.given.saturating_sub(1);
-            cx.begin_receive();
-        }
         if status == Status::Success {
             cx.tally.add(Counter::SendsReceived, 1);
         }
         let outcome = Outcome { byte_len, invalidated, immediate, source: None, solicited };
-        cx.end_receive(status, &outcome);
+        if self.shared.is_some() {
+            cx.begin_given(completion.wr_id);
+            cx.end_receive(status, &outcome);
+        } else {
+            self.given = self.given.saturating_sub(1);
+            cx.end_next_receive(status, &outcome);
+        }
         ended(status)
     }
 

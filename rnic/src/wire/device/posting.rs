@@ -146,8 +146,7 @@ impl Device {
         self.give_more_receives(cx).map_err(|status| {
             // Others before it are the device's until its queue pair has ended, and are flushed.
             if self.given == 0 {
-                cx.begin_receive();
-                cx.end_receive(status, &Outcome::default());
+                cx.end_next_receive(status, &Outcome::default());
             }
             WireEvent::Lost(AsyncEventKind::ConnectionLost)
         })
@@ -158,7 +157,7 @@ impl Device {
     #[inline(never)]
     pub(super) fn give_more_receives(&mut self, cx: &Context<'_>) -> Result<(), Status> {
         let Some(host) = &cx.attrs.device.host else { return Ok(()) };
-        while let Some(wr) = cx.rq.posted().nth(self.given) {
+        while let Some(wr) = cx.rq.posted().get(self.given) {
             let given = self.endpoint.post_receive_as(0, &wr.scatter, |sge| host.piece(sge));
             match given.map_err(held) {
                 Ok(()) => self.given += 1,

@@ -46,7 +46,7 @@ impl Link {
         staging: &mut Staging,
     ) -> Result<usize, WireEvent> {
         let Some(guided) = &mut self.guided else { return Ok(0) };
-        guided.tell_receives(cx.rq.posted(), u32::from(cx.rq.current().is_some()));
+        guided.tell_receives(cx.rq.posted().iter(), u32::from(cx.rq.current().is_some()));
         let is_next = staging.have == 0 && self.direct.is_none() && self.parked.is_none();
         if is_next && self.confirmed.octets == 0 && self.is_open() && self.may_send {
             self.confirm_run(cx, staging)?;
