@@ -123,6 +123,7 @@ fn immediate(data: [u8; 8]) -> Result<u32, PostError> {
 }
 
 /// Makes C's request of a request.
+#[inline]
 pub(crate) fn prepare(of: &SendWr) -> Result<Prepared<'_>, PostError> {
     let mut request = ibv_send_wr::zeroed();
     for (is_set, flag) in [(of.solicited, send::SOLICITED), (of.read_fence, send::FENCE)] {
@@ -182,6 +183,7 @@ const NOWHERE: Sge = Sge { stag: Stag(0), addr: 0, len: 0 };
 
 /// Makes C's pieces of a list, in memory that is kept, without those of no octets, of which devices
 /// differ in what they take them for. A Read has one at least, and so has an RNIC's receive.
+#[inline]
 pub(crate) fn fill<'a>(
     pieces: &'a mut Vec<ibv_sge>,
     list: &[Sge],

@@ -143,6 +143,7 @@ impl HostDevice {
     }
 
     /// Returns a piece of a region as the device names it, for octets that are sent or received.
+    #[inline]
     pub(crate) fn piece(&self, of: Sge) -> Option<Sge> {
         let regions = self.regions.lock();
         let known = regions.get(&of.stag)?;

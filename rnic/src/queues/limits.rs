@@ -7,11 +7,14 @@ use crate::error::PostError;
 /// Refuses a request that the device cannot carry out.
 pub(super) fn check_send(limits: &Capabilities, wr: &SendWr) -> Result<(), PostError> {
     let is_there = match &wr.operation {
-        Operation::Send { invalidate, .. } => invalidate.is_none() || limits.send_invalidate,
+        Operation::Send { gather, invalidate } if invalidate.is_none() || limits.send_invalidate => {
+            return check_message(limits, gather);
+        }
+        Operation::SendImmediate { gather, data } if fits(limits, data) => {
+            return check_message(limits, gather);
+        }
         Operation::Write { .. } => true,
-        Operation::SendImmediate { data, .. }
-        | Operation::WriteImmediate { data, .. }
-        | Operation::Immediate { data } => fits(limits, data),
+        Operation::WriteImmediate { data, .. } | Operation::Immediate { data } => fits(limits, data),
         Operation::Read { invalidate_sink, .. } => !invalidate_sink,
         Operation::FetchAdd { mask, .. } => has_atomics(limits, *mask == 0),
         Operation::CmpSwap { compare_mask, swap_mask, .. } => {
@@ -19,22 +22,16 @@ pub(super) fn check_send(limits: &Capabilities, wr: &SendWr) -> Result<(), PostE
         }
         _ => false,
     };
-    if !is_there {
-        return Err(PostError::Unsupported);
-    }
-    match &wr.operation {
-        Operation::Send { gather, .. } | Operation::SendImmediate { gather, .. }
-            if gather.total() > limits.max_message =>
-        {
-            Err(PostError::MessageTooLong { len: gather.total() })
-        }
+    if is_there { Ok(()) } else { Err(PostError::Unsupported) }
+}
+
+/// Refuses a message of a Send that the device does not have so long, or of so many pieces.
+fn check_message(limits: &Capabilities, gather: &Gather) -> Result<(), PostError> {
+    let len = gather.total();
+    match gather {
+        _ if len > limits.max_message => Err(PostError::MessageTooLong { len }),
         // Short ones are copied, and a Write goes in several.
-        Operation::Send { gather: Gather::List(list), .. }
-        | Operation::SendImmediate { gather: Gather::List(list), .. }
-            if list.total() > limits.max_inline as u64 =>
-        {
-            check_pieces(limits, list)
-        }
+        Gather::List(list) if len > limits.max_inline as u64 => check_pieces(limits, list),
         _ => Ok(()),
     }
 }

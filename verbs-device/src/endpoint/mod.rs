@@ -311,6 +311,7 @@ impl Endpoint {
 
     /// Ends a connection that is closing when its send queue is empty, or will not be in time: on
     /// InfiniBand, to disconnect takes the requests with it that the peer has not acknowledged.
+    #[inline]
     fn end_if_due(&mut self) {
         if let Stage::Closing(until) = self.stage
             && (self.sends.is_empty() || Instant::now() >= until)

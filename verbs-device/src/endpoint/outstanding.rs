@@ -89,6 +89,7 @@ impl Sends {
     }
 
     /// Notes a request that was posted.
+    #[inline]
     pub(super) fn push(&mut self, sent: Sent, is_signaled: bool) {
         self.own += usize::from(sent.own);
         self.silent = if is_signaled { 0 } else { self.silent + 1 };
