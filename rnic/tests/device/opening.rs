@@ -1,7 +1,7 @@
 //! From a name to a device, and from an address to a connection.
 
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rddp_rnic::{
     Access, ConnectError, ConnectOptions, Error, Keepalive, NamedBy, NoReceive, QpConfig, QpState, RecvWr,
@@ -149,6 +149,25 @@ fn receives_are_the_devices_before_there_is_a_connection() {
         end.qp.begin_to(listener.address(), &ConnectOptions::default()).unwrap();
         let _peer = host.asked(&listener);
         assert_eq!(host.receives(), 1, "{kind:?}");
+    }
+}
+
+/// One that is posted while the connection comes about, at whatever moment, the device gets, too.
+#[test]
+fn a_receive_that_is_posted_meanwhile_is_the_devices_soon() {
+    let host = host("meanwhile", Kind::Rxe, 0);
+    for moment in 0..300 {
+        let (end, listener) = (host.end(), host.listen());
+        end.qp.begin_to(listener.address(), &ConnectOptions::default()).unwrap();
+        let mut peer = host.asked(&listener);
+        peer.accept(Offer::default()).unwrap();
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_nanos(500 * moment) {}
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        end.begun().unwrap();
+        host.until(|| end.cq.poll_one().is_none() && host.receives() == 1);
+        drop((end, peer, listener));
+        host.until_nothing_is_left();
     }
 }
 
