@@ -345,6 +345,10 @@ pub(super) trait Functions: Copy + Debug + Send + Sync + 'static {
         None
     }
 
+    /// Sends what may wake a peer that has not seen this end's first octets, if it is time.
+    #[inline(always)]
+    fn nudge(_: &Framed<'_, Self>) {}
+
     /// Returns whether a wait for `want` must be for edges: see [`Framed::waits_by_edges`].
     fn waits_by_edges(_: &Framed<'_, Self>, _want: c_short) -> bool {
         false

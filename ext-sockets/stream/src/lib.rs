@@ -184,6 +184,7 @@ impl<'a, K: Kind> Framed<'a, K> {
             if up && !self.has_leave_to_send()? {
                 return Ok(());
             }
+            K::nudge(self);
             self.pay_if_owing().map(drop)
         });
         if let Err(error) = stepped {

@@ -97,7 +97,7 @@ impl<K: Kind> Framed<'_, K> {
             Ok(false) => return always | self.early_events(ready, want) | self.shut_early(want),
             Err(Errno::PLAIN) => return self.fresh(want),
             Err(error) => return self.fails_with(error, ready, want),
-            Ok(true) => {}
+            Ok(true) => K::nudge(self),
         }
         // Sending what is owed may use up the room that the kernel has announced.
         let has_room = ready & POLLOUT != 0 && !self.owes();

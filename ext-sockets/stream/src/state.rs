@@ -166,6 +166,7 @@ impl State {
     /// [`Stream::interest`](super::Stream::interest).
     #[must_use]
     pub fn condition(&self) -> Condition {
+        let (blocked, nudges) = self.sdp.condition();
         Condition {
             phase: self.startup.phase.load(Ordering::Acquire),
             ended: self.end.is_set(),
@@ -173,9 +174,10 @@ impl State {
             owing: self.flow.owing.load(Ordering::Acquire),
             wants_room: self.flow.wants_room.load(Ordering::Acquire),
             early_full: self.startup.early_full.load(Ordering::Acquire),
-            blocked: self.sdp.blocked.load(Ordering::Acquire),
+            blocked,
             untold: self.sleepers.are_not_told(),
             began: self.startup.has_begun(),
+            nudges,
         }
     }
 
@@ -201,6 +203,8 @@ pub struct Condition {
     /// Set if a process changes what others wait for and wakes nobody.
     untold: bool,
     began: bool,
+    /// Set while a wait may have to wake the peer.
+    nudges: bool,
 }
 
 impl Condition {
@@ -210,7 +214,11 @@ impl Condition {
     pub fn is_settled(self) -> bool {
         self.ended
             || self.phase == PLAIN
-            || (self.phase == FRAMED && self.may_send && !self.owing && (self.blocked == 0 || !self.untold))
+            || (self.phase == FRAMED
+                && self.may_send
+                && !self.owing
+                && !self.nudges
+                && (self.blocked == 0 || !self.untold))
     }
 }
 

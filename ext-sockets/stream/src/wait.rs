@@ -56,6 +56,7 @@ impl<K: Kind> Framed<'_, K> {
             return Err(Errno::WOULD_BLOCK);
         }
         let others = self.kernel.progress_other_sockets();
+        K::nudge(self);
         let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
         let events = self.interest(want);
         if events == 0 && !self.owes() && self.deadline().is_none() {

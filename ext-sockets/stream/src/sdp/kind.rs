@@ -12,6 +12,7 @@ use rddp_sdp::wire::HEADER_LEN;
 use super::counters::SENT_MESSAGES;
 use super::format::Messages;
 use super::look::{Look, Places};
+use super::nudge::nudge;
 use super::outbound::{copies_up_to, count_taken};
 use super::zcopy::READS;
 use super::{Leaving, Live, Stream, is_start, live};
@@ -355,7 +356,15 @@ impl Functions for Messages {
         if stream.must_look_again() {
             return Some(RECHECK);
         }
-        stream.update_held_for().map(|left| left.max(RECHECK))
+        let update = stream.update_held_for().map(|left| left.max(RECHECK));
+        update.into_iter().chain(stream.state.sdp.until_nudge()).min()
+    }
+
+    #[inline]
+    fn nudge(stream: &Stream<'_>) {
+        if stream.state.sdp.may_nudge() {
+            nudge(stream);
+        }
     }
 
     fn waits_by_edges(stream: &Stream<'_>, want: c_short) -> bool {

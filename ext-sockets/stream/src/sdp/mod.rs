@@ -8,8 +8,8 @@
 //! that needs no lock. `outbound` sends messages, `format` is what the loops of a stream ask about
 //! them, and `inbound` what these do for them; `absorb` takes messages behind octets that the
 //! program has not read, `startup` exchanges Hello and `HelloAck`, `close` ends directions, `end`
-//! keeps the peer's end readable; `modes` changes modes, `waits` is what waits look for, `urgent`
-//! the urgent octet, `counters` what is counted.
+//! keeps the peer's end readable; `modes` changes modes, `nudge` wakes a peer, `waits` is what
+//! waits look for, `urgent` the urgent octet, `counters` what is counted.
 
 mod absorb;
 mod close;
@@ -22,6 +22,7 @@ mod kind;
 mod live;
 mod look;
 mod modes;
+mod nudge;
 mod options;
 mod outbound;
 mod part;

@@ -28,6 +28,8 @@ pub(crate) struct Part {
     pub(super) holds_update: AtomicU32,
     /// Time by [`now`](crate::sys::now) from which such an update may go.
     pub(super) next_update: AtomicU64,
+    /// The nudges that may yet go, and when: see `nudge.rs`.
+    pub(super) nudges: AtomicU64,
     /// Number of adverts of this end that stand in memory of the stream, or that the last octets of
     /// them are owed.
     pub(super) spilled: AtomicU64,
@@ -40,7 +42,7 @@ pub(crate) struct Part {
 
 impl Part {
     pub(crate) const FIELDS: &[Field] = fields!(Part: blocked, mode, not_threshold, not_sink_threshold,
-        own_thresholds, holds_update, next_update, spilled, counters, lender);
+        own_thresholds, holds_update, next_update, nudges, spilled, counters, lender);
 
     /// Begins with the options of a stream.
     pub(crate) fn begin(&mut self, asked: &AskedFormat) -> Result<(), Errno> {
@@ -49,6 +51,12 @@ impl Part {
         self.not_sink_threshold.store(!sink_threshold, Ordering::Relaxed);
         self.set_mode(mode);
         self.lender.init()
+    }
+
+    /// Returns whether sends wait for credits, as [`BLOCKED`] and others tell, and whether a nudge
+    /// may yet be due.
+    pub(crate) fn condition(&self) -> (u32, bool) {
+        (self.blocked.load(Ordering::Acquire), self.may_nudge())
     }
 
     fn set_mode(&self, mode: Option<Mode>) {

@@ -68,6 +68,7 @@ impl Stream<'_> {
         }
         // The responder may send only after a message, and the program may have none to send.
         rx.sdp.greet();
+        self.state.sdp.begin_nudges();
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod edges;
 mod exchange;
 mod lending;
 mod modes;
+mod nudges;
 mod operations;
 mod peer;
 mod reading;
