@@ -80,7 +80,7 @@ pub fn client_failed(peer: &str, failure: &Failure) {
     if style().json {
         json_complaint(&Timed { time: now(), value: &ClientFailed { peer, error: failure } });
     } else {
-        complain!("{} {peer}: {failure}", now());
+        complain!("{} {peer}: {}", now(), failure.in_one_line());
     }
 }
 

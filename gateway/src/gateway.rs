@@ -139,7 +139,7 @@ pub fn run<P: Send + Sync + 'static>(
                 if let Err(error) =
                     thread::Builder::new().name("rddp-gateway".into()).spawn_scoped(scope, thread)
                 {
-                    tell(Event::Refused { peer, to, reason: Reason::NotAdmitted(error.to_string()) });
+                    tell(Event::Refused { peer, to, reason: Reason::Host(error) });
                 }
             },
             tell,
@@ -268,7 +268,7 @@ impl Route {
             Route::FromPlain { listener, device, .. } => match listener.accept() {
                 Ok((tcp, peer)) => Ok(Some((Incoming::Plain { tcp, device }, Some(peer)))),
                 Err(error) if is_nobody(&error) => Ok(None),
-                Err(error) => Err(Reason::Accept(error)),
+                Err(error) => Err(Reason::Host(error)),
             },
             Route::FromDevice { listener, .. } => Ok(listener.take()?.map(|request| {
                 let peer = request.asked().peer;

@@ -1,6 +1,6 @@
 //! Reasons why a connection was refused, or ended.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use nix::libc;
 use rddp_mpa::{StartupError, StartupMisuse};
@@ -43,9 +43,9 @@ pub enum Reason {
     /// TCP failed, or was reset.
     #[error("TCP to the plain host: {0}{hint}", hint = hint(.0))]
     Tcp(#[from] io::Error),
-    /// A listener of TCP cannot take a plain host.
+    /// This host lacks a descriptor, or a thread, for another connection.
     #[error("{0}{hint}", hint = hint(.0))]
-    Accept(io::Error),
+    Host(io::Error),
     /// The name of the host behind the gateway is not known.
     #[error("looking up {name}: {error}")]
     Unknown {
@@ -88,11 +88,37 @@ pub enum Reason {
     },
 }
 
-/// Returns what helps against an error of a socket, or of a descriptor.
-fn hint(error: &io::Error) -> &'static str {
+/// Returns what helps against an error of this host, with brackets, behind its words.
+fn hint(error: &io::Error) -> String {
+    remedy(error).map_or_else(String::new, |remedy| format!(" ({remedy})"))
+}
+
+/// Returns what helps against an error of a socket, a descriptor or a thread.
+fn remedy(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => " (raise the limit of open files, see `ulimit -n`)",
-        _ => "",
+        Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files, see `ulimit -n`"),
+        Some(libc::EAGAIN) => Some("raise the limit of threads: `ulimit -u`; TasksMax= of systemd"),
+        Some(libc::ENOMEM | libc::ENOBUFS) => Some("this host has no memory left: lower --max-pairs"),
+        _ => None,
+    }
+}
+
+/// Returns whether an error of TCP is that this host lacks something.
+fn is_lack(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+}
+
+/// Returns whether a device's error comes of the peer, or of the way to it.
+fn is_of_peer(error: &DeviceError) -> bool {
+    match error {
+        DeviceError::PrivateData { .. } => true,
+        DeviceError::Call { call: "rdma_accept" | "rdma_reject", error, .. } => {
+            matches!(error.raw_os_error(), Some(libc::ECONNRESET | libc::EINVAL | libc::ENOTCONN))
+        }
+        DeviceError::Call { error, .. } => {
+            matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
+        }
+        _ => false,
     }
 }
 
@@ -108,6 +134,39 @@ impl Reason {
             _ => stop.trouble().map(|trouble| trouble.fault.code()),
         };
         Reason::Broken { cause: stop.to_string(), code }
+    }
+
+    /// Returns whether this host is what lacks something, and neither peer has done anything.
+    #[must_use]
+    pub fn is_of_this_host(&self) -> bool {
+        match self {
+            Reason::Host(_) => true,
+            Reason::Tcp(error) => is_lack(error),
+            Reason::Device(error) => !is_of_peer(error),
+            Reason::Receive(error) => !matches!(error, PostError::NotConnected),
+            _ => false,
+        }
+    }
+
+    /// Returns the reason without what helps.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        match self {
+            Reason::Tcp(error) => format!("TCP to the plain host: {error}"),
+            Reason::Host(error) => error.to_string(),
+            Reason::Device(error) => error.cause(),
+            reason => reason.to_string(),
+        }
+    }
+
+    /// Returns what helps, if something is known.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Reason::Tcp(error) | Reason::Host(error) => remedy(error),
+            Reason::Device(error) => error.remedy(),
+            _ => None,
+        }
     }
 
     /// Returns whether the connection ended as it should.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rddp_command::addr;
-use rddp_command::failure::Failure;
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out;
 use rddp_command::seldom::Seldom;
 use rddp_command::units;
@@ -146,7 +146,7 @@ impl Report {
             Event::Ended { peer, to, ends, counts, reason } => {
                 self.ended(&name(peer), to, ends, counts.into(), &reason);
             }
-            Event::Refused { peer, reason, .. } => self.refused(&name(peer), &reason),
+            Event::Refused { peer, to, reason } => self.refused(&name(peer), to, &reason),
             Event::CannotAccept { reason } => {
                 let Some(more) = self.due(&reason) else { return };
                 out::server_warns(format_args!("taking connections: {reason}{more}"));
@@ -182,18 +182,28 @@ impl Report {
             return;
         }
         let code = reason.terminate().map_or_else(String::new, |code| format!("; Terminate {code}"));
-        out::client_failed(peer, &Failure::peer(format!("{reason}{code} ({numbers})")));
+        out::client_failed(peer, &failure(reason, |cause| format!("{cause}{code} ({numbers})")));
     }
 
-    fn refused(&self, peer: &str, reason: &Reason) {
+    fn refused(&self, peer: &str, to: &str, reason: &Reason) {
         let Some(more) = self.due(reason) else { return };
-        out::client_failed(peer, &Failure::peer(format!("refused: {reason}{more}")));
+        out::client_failed(peer, &failure(reason, |cause| format!("not connected to {to}: {cause}{more}")));
     }
 
     /// Returns the end of a line, unless one like it was printed just now.
     fn due(&self, reason: &Reason) -> Option<String> {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         refusals.entry(discriminant(reason)).or_default().due(Instant::now())
+    }
+}
+
+/// Returns the failure of a connection. What this host lacks is no fault of either peer.
+fn failure(reason: &Reason, text: impl FnOnce(String) -> String) -> Failure {
+    let kind = if reason.is_of_this_host() { FailureKind::Failed } else { FailureKind::Peer };
+    let failure = Failure::new(kind, text(reason.cause()));
+    match reason.remedy() {
+        Some(remedy) => failure.remedy(remedy),
+        None => failure,
     }
 }
 

@@ -78,3 +78,25 @@ fn a_gateway_without_descriptors_says_so_with_what_helps_and_goes_on() {
     assert!(complaint.contains("MPA startup"), "{complaint}");
     assert_eq!(gateway.stop(), 0);
 }
+
+/// Status 3 would have its user look at the peer, which has done nothing.
+#[test]
+fn what_this_host_lacks_for_a_connection_is_told_as_its_own_with_what_helps() {
+    let (to, folder) = ("127.100.0.1:7", fakes());
+    let args = ["gateway", "--listen", "127.0.0.1:0", "--to", &format!("rxe0/{to}"), "--json"];
+    // Memory of a device that registers no more than 64 KiB.
+    let mut gateway = Server::by(on(&folder, &args).env("FAKE_DEVICES", "rxe0=1:4"));
+    let limit = ["--pid", &gateway.id().to_string(), "--memlock=65536:65536"];
+    assert!(Command::new("prlimit").args(limit).status().unwrap().success());
+    let mut peer = TcpStream::connect(gateway.addr).unwrap();
+    // Revision 1, no private data.
+    peer.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
+    let complaint = gateway.complaint();
+    let said: Value = serde_json::from_str(&complaint).unwrap();
+    let error = &said["error"];
+    assert_eq!((&error["kind"], &error["exit_code"]), (&"failed".into(), &1.into()), "{said}");
+    let of = |field: &str| error[field].as_str().unwrap_or_default();
+    assert!(of("cause").starts_with(&format!("not connected to {to}: registering ")), "{said}");
+    assert!(of("remedy").contains("ulimit -l") && !of("cause").contains("ulimit"), "{said}");
+    assert_eq!(gateway.stop(), 0);
+}

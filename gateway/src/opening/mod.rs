@@ -172,11 +172,12 @@ impl Opening<'_> {
         }
         let (tell, told) = mpsc::channel();
         let (asked, place) = (name.to_owned(), Arc::clone(self.place));
-        thread::Builder::new().name("rddp-lookup".into()).spawn(move || {
+        let look_up = move || {
             // Nobody hears an answer that is late.
             let _ = tell.send(asked.to_socket_addrs().map(Iterator::collect));
             drop(place);
-        })?;
+        };
+        thread::Builder::new().name("rddp-lookup".into()).spawn(look_up).map_err(Reason::Host)?;
         let left = until.saturating_duration_since(Instant::now());
         let found = told.recv_timeout(left).map_err(|_| Reason::TooLong("looking up the host behind it"))?;
         found.map_err(|error| Reason::Unknown { name: name.to_owned(), error })
@@ -250,6 +251,7 @@ fn said(reason: &Reason) -> String {
         Reason::Device(DeviceError::PrivateData { len, max, .. }) => {
             return format!("{len} octets of private data, and the other leg carries {max}");
         }
+        reason if reason.is_of_this_host() => "it cannot serve at the moment",
         Reason::Connect(ConnectFailed::Refused { .. }) => "nothing listens at the host behind it",
         Reason::Connect(_) | Reason::Unknown { .. } | Reason::Tcp(_) => "the host behind it is not reached",
         Reason::Startup(_) => "the host behind it speaks no MPA",
