@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
+use rddp_command::device::Choice;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out::complain;
 use rddp_policy::{BadLine, Family, FaultRule, Policy, RoceDevice, RoceFault, Thresholds, VerbsSettings};
@@ -73,7 +74,7 @@ SDP or else TCP, SIMPLE_LIBSDP and ALWAYS_USE_SDP.
 
 Exit codes:
   those of PROGRAM, and
-  1    this host could not do it (no library)
+  1    this host could not do it (no library, no such device)
   2    wrong arguments, or an invalid policy
   126  PROGRAM cannot be run with the library
   127  there is no PROGRAM";
@@ -116,8 +117,8 @@ pub(crate) struct RunArgs {
     roce: Option<String>,
 
     /// SDP over this RDMA device of the host, such as rxe0, in place of TCP
-    #[arg(long, value_name = "NAME")]
-    device: Option<OsString>,
+    #[arg(long, value_name = "NAME", value_parser = Choice::parse)]
+    device: Option<Choice>,
 
     /// SDP: the least call to send that is advertised to the peer, in octets [default: none]
     #[arg(long, value_name = "OCTETS|all|none", value_parser = threshold)]
@@ -150,6 +151,7 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     }
     let (name, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no program"))?;
     let path = program::find(name)?;
+    let device = args.device.as_ref().map(usable).transpose()?;
     let mut command = process::Command::new(&path);
     command.arg0(name).args(arguments);
     if args.does_nothing() {
@@ -188,12 +190,17 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     }
     command.envs(policy.map(|(path, _)| (switch::POLICY, path.into_os_string())));
     command.envs(args.family().map(|family| (switch::FAMILY, OsString::from(family.word()))));
-    command.envs(args.device.as_ref().map(|name| (sdp::DEVICE, name)));
+    command.envs(device.map(|name| (sdp::DEVICE, name)));
     command.envs(args.zcopy_threshold.as_ref().map(|octets| (sdp::SOURCE_THRESHOLD, octets)));
     command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
     command.envs(logging::of_program(verbose).map(|filter| (rddp_log::VARIABLE, filter)));
     let error = command.exec();
     Err(Failure::new(FailureKind::CannotRun, format!("{}: {error}", path.display())))
+}
+
+/// Returns the name of a device that can be opened: the program would learn of it by an errno.
+fn usable(device: &Choice) -> Result<String, Failure> {
+    Ok(device.open()?.device().to_owned())
 }
 
 impl RunArgs {
@@ -249,7 +256,7 @@ impl RunArgs {
 
     /// Refuses the word by which other commands look for a device.
     fn check_device(&self) -> Result<(), Failure> {
-        if self.device.as_deref() != Some("auto".as_ref()) {
+        if self.device != Some(Choice::Auto) {
             return Ok(());
         }
         let what = "--device auto: a program has many peers, and none yet that a device could lead to";

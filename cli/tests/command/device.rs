@@ -53,6 +53,17 @@ fn a_device_that_is_not_there_is_told_with_those_that_are() {
     }
 }
 
+/// A program would be told by an errno, at its first connection.
+#[test]
+fn a_program_does_not_start_without_its_device() {
+    let by = |device| with_devices(&["run", "--sdp", "--device", device, "--", "echo", "ran"]);
+    let ended = by("mlx5_0");
+    assert_eq!(ended.stdout, "");
+    ended.failed(1, &["there is no RDMA device mlx5_0: there are siw0, rxe0", "--device soft"]);
+    by("a/b").failed(2, &["rdma link"]);
+    assert_eq!(by("rxe0").ok().stdout, "ran\n");
+}
+
 #[test]
 fn libraries_that_cannot_be_used_are_told_with_what_helps() {
     let folder = libraries("/dev/null".as_ref(), "/dev/null".as_ref());
