@@ -100,6 +100,10 @@ const IN_USE: &str =
 
 /// Returns the failure to listen on an address.
 fn not_listening(addr: SocketAddr, error: &(dyn std::error::Error + 'static)) -> Failure {
+    if let Some(rddp_rnic::Error::Device(error)) = error.downcast_ref() {
+        let failure = Failure::of_device(&format!("listening on {addr}: "), error);
+        return if failure.how().is_some() { failure } else { failure.remedy(NAME_ANOTHER) };
+    }
     let cause: &dyn std::error::Error = match error.downcast_ref() {
         // The failure says itself what was tried.
         Some(rddp_rnic::Error::Host { what: "listening", error }) => error,

@@ -116,6 +116,17 @@ fn nobody_at_a_devices_address_is_told_with_what_helps() {
 }
 
 #[test]
+fn a_server_whose_device_cannot_listen_says_once_what_helps() {
+    for server in [&["ping", "--server"][..], &["perf", "server"], &["serve", "."]] {
+        let bound = ["--bind", "127.100.0.1", "--port", "0", "--device", "rxe0"];
+        let ended = with_devices(&[server, &bound].concat());
+        let ended =
+            ended.failed(1, &["listening on 127.100.0.1:0: rxe0 has no IP address\n", "  try: give its"]);
+        assert_eq!(ended.stderr.matches("ip address add").count(), 1, "{ended:?}");
+    }
+}
+
+#[test]
 fn the_result_says_by_which_device_it_came() {
     let server = Server::start(&["ping", "--server", "--bind", "127.0.0.1", "--port", "0", "--json"]);
     for device in ["auto", "soft"] {
