@@ -4,13 +4,13 @@
 //! The child prints one line of JSON, with the address on which it listens, and ends when its
 //! standard input does. So it does not outlive its parent, however the parent ends.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rddp_command::failure::Failure;
+use rddp_command::failure::{Failure, MORE_FILES, is_out_of_files};
 use rddp_command::signals;
 use serde::de::DeserializeOwned;
 
@@ -29,7 +29,7 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| of_files(failed(error.to_string()), &error))?;
         let mut child = Child(child);
         let stdout = child.0.stdout.take().ok_or_else(|| failed("it has no output".into()))?;
         let mut line = String::new();
@@ -60,6 +60,11 @@ impl Child {
         let _ = self.0.wait();
         None
     }
+}
+
+/// Adds what helps where a process can open no more.
+fn of_files(failure: Failure, error: &io::Error) -> Failure {
+    if is_out_of_files(error) { failure.remedy(MORE_FILES) } else { failure }
 }
 
 impl Drop for Child {

@@ -1,8 +1,10 @@
 //! The failure of a subcommand: its cause, what to do about it, and the exit code.
 
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use nix::errno::Errno;
 use rddp_rnic::{ConnectError, ConnectFailed, DeviceError, NamedBy, Protocol, Rnic};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -24,7 +26,12 @@ Exit codes:
   141  nobody reads the output any more";
 
 /// The remedy where a process can open no more files and sockets.
-pub const MORE_FILES: &str = "raise its limit of open files (ulimit -n)";
+pub const MORE_FILES: &str = "raise the limit of open files (ulimit -n)";
+
+/// Returns whether an error says that.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
+}
 
 /// The remedy where there is no way to a peer.
 const ROUTE: &str = "check the address, and the route to it (ip route get)";
@@ -313,6 +320,7 @@ impl From<rddp_rnic::Error> for Failure {
             }
             rddp_rnic::Error::Device(error) => Self::of_device("", &error),
             rddp_rnic::Error::Memory(error) => error.into(),
+            rddp_rnic::Error::Host { error, .. } if is_out_of_files(&error) => failure.remedy(MORE_FILES),
             rddp_rnic::Error::Host { .. } => failure.remedy("rddp doctor shows this host's limits"),
             _ => failure,
         }

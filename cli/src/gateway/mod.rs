@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rddp_command::failure::{EXIT_CODES, Failure};
+use rddp_command::failure::{EXIT_CODES, Failure, MORE_FILES, is_out_of_files};
 use rddp_command::places::Places;
 use rddp_command::signals;
 use rddp_command::units::parse_octets;
@@ -144,10 +144,12 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address);
     let listener = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
     listener.map_err(|error| {
-        Failure::failed(format!("listening on {address}: {error}"))
-            .remedy("name an address of this host, and a port that nothing else has (and from 1024 on)")
+        let failure = Failure::failed(format!("listening on {address}: {error}"));
+        if is_out_of_files(&error) { failure.remedy(MORE_FILES) } else { failure.remedy(ANOTHER) }
     })
 }
+
+const ANOTHER: &str = "name an address of this host, and a port that nothing else has (and from 1024 on)";
 
 /// Returns the failure of a device of this host.
 fn device_failure(error: &DeviceError) -> Failure {

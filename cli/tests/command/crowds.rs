@@ -327,7 +327,7 @@ fn clients_come_back_to_a_server_without_descriptors() {
     let pid = nix::unistd::Pid::from_raw(server.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     let mut complaints = std::iter::repeat_with(|| server.complaint()).take_while(|line| !line.is_empty());
-    let says = ["turned away", "Too many open files", "; try: raise its limit of open files (ulimit -n)"];
+    let says = ["turned away", "Too many open files", "; try: raise the limit of open files (ulimit -n)"];
     assert!(complaints.any(|line| says.iter().all(|part| line.contains(part))));
 }
 

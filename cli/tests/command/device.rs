@@ -7,7 +7,7 @@ use std::process::Command;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::program::{Ended, Server, command, run};
+use crate::program::{Ended, Server, command, run, under};
 
 /// Returns a folder with these files as the libraries of a host.
 fn libraries(verbs: &Path, manager: &Path) -> tempfile::TempDir {
@@ -123,6 +123,16 @@ fn a_server_whose_device_cannot_listen_says_once_what_helps() {
         let ended =
             ended.failed(1, &["listening on 127.100.0.1:0: rxe0 has no IP address\n", "  try: give its"]);
         assert_eq!(ended.stderr.matches("ip address add").count(), 1, "{ended:?}");
+    }
+}
+
+#[test]
+fn a_command_without_descriptors_for_its_device_says_what_helps() {
+    let folder = fakes();
+    let ping = on(&folder, &["ping", "127.101.0.1", "--device", "rxe0"]);
+    for most in 6..=10 {
+        let ended = under(&["prlimit", &format!("--nofile={most}")], &ping).output().unwrap();
+        Ended::from(ended).failed(1, &["Too many open files", "try: raise the limit", "ulimit -n"]);
     }
 }
 

@@ -28,16 +28,21 @@ pub(crate) fn command(args: &[&str]) -> Command {
 pub(crate) fn on_processor(number: usize, command: &Command) -> Command {
     let usable = sched_getaffinity(Pid::from_raw(0)).unwrap();
     let of = (0..CpuSet::count()).filter(|at| usable.is_set(*at).unwrap()).nth(number).unwrap();
-    let mut kept = Command::new("taskset");
-    kept.args(["-c", &of.to_string()]).arg(command.get_program()).args(command.get_args());
+    under(&["taskset", "-c", &of.to_string()], command)
+}
+
+/// Returns the command, run by a tool that sets what the process has.
+pub(crate) fn under(tool: &[&str], command: &Command) -> Command {
+    let mut tooled = Command::new(tool[0]);
+    tooled.args(&tool[1..]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => kept.env(name, value),
-            None => kept.env_remove(name),
+            Some(value) => tooled.env(name, value),
+            None => tooled.env_remove(name),
         };
     }
-    kept.stdin(Stdio::null());
-    kept
+    tooled.stdin(Stdio::null());
+    tooled
 }
 
 /// Runs the program to its end.

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
+use std::ptr::null_mut;
 use std::time::Duration;
 
 use rddp_verbs_layout::{
@@ -77,7 +78,7 @@ impl World {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    let events = Events::new();
+    let Some(events) = Events::new() else { return null_mut() };
     let channel = Box::into_raw(Box::new(rdma_event_channel { fd: events.fd }));
     world().cm_channels.insert(channel.addr(), events);
     channel

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 use std::time::Duration;
 
 use rddp_verbs_layout::{Plain, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
@@ -16,10 +17,11 @@ pub(crate) struct Events<T> {
 }
 
 impl<T> Events<T> {
-    pub(crate) fn new() -> Self {
+    /// Makes an empty queue; `None` where there is no descriptor, with errno.
+    pub(crate) fn new() -> Option<Self> {
         // SAFETY: makes a descriptor.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE | libc::EFD_NONBLOCK) };
-        Events { fd, queue: VecDeque::new() }
+        (fd != -1).then(|| Events { fd, queue: VecDeque::new() })
     }
 
     pub(crate) fn push(&mut self, event: T) {
@@ -100,7 +102,7 @@ impl World {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    let events = Events::new();
+    let Some(events) = Events::new() else { return null_mut() };
     let channel = Box::into_raw(Box::new(ibv_comp_channel { context, fd: events.fd, refcnt: 0 }));
     world().channels.insert(channel.addr(), events);
     channel

@@ -41,7 +41,7 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn new(name: &[u8], kind: Kind, quirks: u32) -> Self {
-        let events = Events::new();
+        let events = Events::new().expect("a descriptor for a device");
         let mut c = ibv_device::zeroed();
         (c.node_type, c.transport_type) = match kind {
             Kind::Siw => (device::NODE_RNIC, device::TRANSPORT_IWARP),
