@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use rddp_command::device::{By, Choice};
+use rddp_command::device::{By, Choice, own_address};
 use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::units::parse_seconds;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,8 @@ const LARGE: u32 = 1 << 20;
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     // Both ends are here, where no device of the host is on the way.
     let rnic = args.device.choice().towards(|| Ok(Vec::new()))?.open()?;
+    // The other process would fail by that, too, and this one then once more.
+    own_address(&rnic, false)?;
     let device = Choice::Named(rnic.device().to_owned());
     let (mut child, listening): (Child, Listening) =
         Child::start(&["demo-passive", "--device", rnic.device()])?;

@@ -23,7 +23,8 @@ pub(super) fn inspect() -> Result<Vec<Finding>, Failure> {
 }
 
 fn files(soft: rlim_t, hard: rlim_t) -> Finding {
-    let value = format!("{}, may be raised to {}; each connection takes one", number(soft), number(hard));
+    let takes = "each connection takes one, and each of rddp gateway six";
+    let value = format!("{}, may be raised to {}; {takes}", number(soft), number(hard));
     let advice = if hard > soft && hard >= MANY {
         format!("for thousands of connections: ulimit -n {}", hard.min(65_536))
     } else {
@@ -73,6 +74,7 @@ mod tests {
         assert_eq!(level(65_536, 65_536), Level::Ok);
         assert_eq!(level(RLIM_INFINITY, RLIM_INFINITY), Level::Ok);
         assert!(files(1024, 1_048_576).advice.unwrap().ends_with("ulimit -n 65536"));
+        assert!(files(1024, 1024).value.contains("takes one, and each of rddp gateway six"));
         assert!(files(1024, 1024).advice.unwrap().contains("limits.conf"));
     }
 }

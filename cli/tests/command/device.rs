@@ -127,6 +127,12 @@ fn a_server_whose_device_cannot_listen_says_once_what_helps() {
 }
 
 #[test]
+fn a_demo_on_a_device_without_an_address_fails_once() {
+    let ended = with_devices(&["demo", "--device", "rxe0"]).failed(1, &["rxe0 has no IPv4 address"]);
+    assert_eq!(ended.stderr.matches("rddp: ").count(), 1, "{ended:?}");
+}
+
+#[test]
 fn a_command_without_descriptors_for_its_device_says_what_helps() {
     let folder = fakes();
     let ping = on(&folder, &["ping", "127.101.0.1", "--device", "rxe0"]);
