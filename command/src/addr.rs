@@ -16,7 +16,10 @@ pub fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, Failure
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    let unknown = |why: &str| Failure::peer(format!("looking up {host:?}: {why}"));
+    let unknown = |why: &str| {
+        Failure::peer(format!("looking up {host:?}: {why}"))
+            .remedy("check the name: `getent hosts NAME` shows whether this host knows it")
+    };
     let found = (host, port).to_socket_addrs().map_err(|error| unknown(&error.to_string()))?;
     let mut addrs: Vec<SocketAddr> = found.collect();
     addrs.dedup();
@@ -221,5 +224,12 @@ mod tests {
         for text in ["", ":99", "[::1", "[::1]99", "host:", "host:x", "host:99999"] {
             assert_eq!(resolve(text, 7174).unwrap_err().kind(), FailureKind::Usage, "{text}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_not_known_is_refused_with_what_helps() {
+        let unknown = resolve("nowhere.invalid", 7174).unwrap_err();
+        assert_eq!(unknown.kind(), FailureKind::Peer);
+        assert!(unknown.how().is_some_and(|remedy| remedy.contains("getent hosts")), "{unknown}");
     }
 }

@@ -75,6 +75,7 @@ fn a_name_that_is_not_known_is_told_to_the_log_alone() {
     let connected = plain.qp.connect(gateway.address, &ConnectOptions::default());
     let Err(ConnectError::Rejected { private_data }) = connected else { panic!("{connected:?}") };
     assert_eq!(private_data, b"rddp gateway: the host behind it is not reached");
-    let reason = gateway.refused().to_string();
-    assert!(reason.starts_with("looking up nowhere.invalid:7: "), "{reason}");
+    let reason = gateway.refused();
+    assert!(reason.cause().starts_with("looking up nowhere.invalid:7: "), "{reason}");
+    assert!(reason.remedy().is_some_and(|remedy| remedy.contains("getent hosts")));
 }
