@@ -21,6 +21,26 @@ pub enum RunError {
     Wait(#[from] io::Error),
 }
 
+impl RunError {
+    /// Returns the reason without what helps.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        match self {
+            RunError::NoListener(reason) => format!("no listener is left: {}", reason.cause()),
+            RunError::Wait(error) => format!("the gateway cannot wait: {error}"),
+        }
+    }
+
+    /// Returns what helps, if something is known.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            RunError::NoListener(_) => Some("start the gateway again when the device is back"),
+            RunError::Wait(error) => remedy(error),
+        }
+    }
+}
+
 /// The reason why a connection was refused, or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -165,6 +185,9 @@ impl Reason {
         match self {
             Reason::Tcp(error) | Reason::Host(error) => remedy(error),
             Reason::Device(error) => error.remedy(),
+            Reason::Unknown { .. } => {
+                Some("check the name: `getent hosts NAME` shows whether this host knows it")
+            }
             _ => None,
         }
     }

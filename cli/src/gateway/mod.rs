@@ -55,7 +55,7 @@ pub(crate) struct GatewayArgs {
     max_message: usize,
 
     /// Connections at a time; half of them (rounded up) from one address, or one IPv6 network
-    #[arg(long, default_value = "256", value_name = "COUNT")]
+    #[arg(long, default_value = "256", value_name = "COUNT", value_parser = parse_pairs)]
     max_pairs: NonZeroUsize,
 
     /// Print the counters of connections that move something, each time after so many seconds
@@ -74,6 +74,10 @@ fn parse_message(text: &str) -> Result<usize, String> {
     let octets = usize::try_from(parse_octets(text)?).ok();
     let octets = octets.filter(|octets| (1..=MOST_OCTETS).contains(octets));
     octets.ok_or_else(|| "a Send has from 1 octet to 16 MiB".to_owned())
+}
+
+fn parse_pairs(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "a number of connections, at least 1".to_owned())
 }
 
 fn parse_network(text: &str) -> Result<Network, String> {
@@ -106,8 +110,15 @@ impl GatewayArgs {
             }
             places.take(peer).ok_or_else(|| "there are too many connections (--max-pairs)".to_owned())
         };
-        rddp_gateway::run(&routes, &options, admit, |event| report.tell(event), signals::stopped)
-            .map_err(|error| Failure::failed(error.to_string()))
+        rddp_gateway::run(&routes, &options, admit, |event| report.tell(event), signals::stopped).map_err(
+            |error| {
+                let failure = Failure::failed(error.cause());
+                match error.remedy() {
+                    Some(remedy) => failure.remedy(remedy),
+                    None => failure,
+                }
+            },
+        )
     }
 }
 

@@ -25,6 +25,11 @@ fn parse<A>(text: &str, address: impl Fn(&str) -> Option<A>, form: &str) -> Resu
         Some((device, rest)) => (Some(device.to_owned()), rest),
         None => (None, text),
     };
+    if let Some(word @ ("soft" | "auto")) = device.as_deref() {
+        return Err(format!(
+            "{word} names no RDMA device: for TCP, leave out {word}/ (`rdma link` shows the names of devices)"
+        ));
+    }
     let is_named = device.as_ref().is_none_or(|name| !name.is_empty());
     let address = address(rest).filter(|_| is_named);
     address.map(|address| Place { device, address }).ok_or_else(|| format!("not {form}"))
@@ -55,6 +60,15 @@ mod tests {
         assert_eq!(named.to_string(), "mlx5_0/192.0.2.1:7174");
         assert_eq!(parse_to("[::1]:80").unwrap().to_string(), "[::1]:80");
         assert_eq!(parse_to("siw0/host:80").unwrap().device.as_deref(), Some("siw0"));
+    }
+
+    #[test]
+    fn words_of_other_commands_for_a_device_are_refused_with_what_is_meant() {
+        for text in ["soft/127.0.0.1:7", "auto/127.0.0.1:7"] {
+            for refused in [parse_listen(text).unwrap_err(), parse_to(text).unwrap_err()] {
+                assert!(refused.contains(&format!("for TCP, leave out {}/", &text[..4])), "{refused}");
+            }
+        }
     }
 
     #[test]

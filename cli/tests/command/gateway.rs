@@ -4,6 +4,8 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 
 use crate::device::{fakes, on};
@@ -20,10 +22,14 @@ fn a_gateway_has_a_device_on_one_side_and_says_how_to_name_it() {
         .failed(2, &["1 times --listen and 2 times --to"]);
     run(&["gateway", "--listen", "127.0.0.1", "--to", "x/h:1"]).failed(2, &["not ADDR:PORT"]);
     run(&["gateway", "--listen", "127.0.0.1:0", "--to", "x/h"]).failed(2, &["not HOST:PORT"]);
+    let words = ["gateway", "--listen", "soft/127.0.0.1:0", "--to", "rxe0/192.0.2.1:7174"];
+    run(&words).failed(2, &["for TCP, leave out soft/"]);
     for wrong in [["--allow", "192.0.2.0/33"], ["--max-message", "17M"], ["--max-pairs", "0"]] {
         let args = ["gateway", "--listen", "127.0.0.1:0", "--to", "x/h:1"];
         run(&[&args[..], &wrong].concat()).failed(2, &[wrong[0]]);
     }
+    let none = ["gateway", "--listen", "127.0.0.1:0", "--to", "x/h:1", "--max-pairs", "0"];
+    run(&none).failed(2, &["at least 1"]);
 }
 
 /// No host has such a device, with the libraries or without.
@@ -42,6 +48,20 @@ fn the_remedy_of_a_device_that_cannot_listen_is_said_once() {
     let [cause, remedy] = ["cause", "remedy"].map(|field| said["error"][field].as_str().unwrap_or_default());
     assert!(failed.status.code() == Some(1) && !remedy.is_empty(), "{said}");
     assert!(cause.contains("no IP address") && !cause.contains(remedy), "{said}");
+}
+
+#[test]
+fn the_end_of_a_gateway_whose_last_device_is_removed_says_what_helps() {
+    let folder = fakes();
+    let removals = folder.path().join("removals");
+    mkfifo(&removals, Mode::S_IRWXU).unwrap();
+    let args = ["gateway", "--listen", "rxe0/127.101.0.1:0", "--to", "127.0.0.1:7", "--json"];
+    let mut gateway = Server::by(on(&folder, &args).env("FAKE_REMOVALS", &removals));
+    std::fs::write(&removals, "1").unwrap();
+    let said: Value = serde_json::from_str(&gateway.complaint()).unwrap();
+    let [cause, remedy] = ["cause", "remedy"].map(|field| said["error"][field].as_str().unwrap_or_default());
+    assert!(cause.contains("no listener is left") && remedy.contains("when the device is back"), "{said}");
+    assert_eq!(gateway.ended(), 1);
 }
 
 /// Returns how many sockets a process has open.
