@@ -6,13 +6,11 @@
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use rddp_verbs_layout::{cm, rdma_cm_id};
 
 use super::events::EventChannel;
@@ -20,15 +18,19 @@ use super::events::EventChannel;
 /// Time after which the connection manager has given a silent peer up: Linux tells it sixteen
 /// times, four to five seconds apart.
 const ANSWER: Duration = Duration::from_secs(80);
-/// Most ids that wait at a time, each with a descriptor and a thread. One beyond them goes at once.
+/// Time between two looks for ids that have come to wait.
+const LOOK: Duration = Duration::from_millis(50);
+/// Most ids that wait at a time, each with a descriptor. One beyond them goes at once.
 const MOST: usize = 256;
 
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// The ids that wait. A thread watches them while there are any.
+static WAITING: Mutex<Vec<Last>> = Mutex::new(Vec::new());
 
 /// An id that is destroyed when this is dropped.
 pub(super) struct Last {
     raw: NonNull<rdma_cm_id>,
     events: Arc<EventChannel>,
+    until: Instant,
 }
 
 // SAFETY: see the module of ids.
@@ -39,26 +41,22 @@ impl Last {
     /// The id is there, has no queue pair, and nobody else uses it any more. Its events come by
     /// this channel.
     pub(super) unsafe fn new(raw: NonNull<rdma_cm_id>, events: &Arc<EventChannel>) -> Self {
-        Last { raw, events: events.clone() }
+        Last { raw, events: events.clone(), until: Instant::now() + ANSWER }
     }
 
-    /// Keeps the id until the peer has answered, in a thread.
+    /// Keeps the id until the peer has answered.
     pub(super) fn wait(self) {
         if self.is_answered() {
             return;
         }
-        if WAITING.fetch_add(1, Ordering::Relaxed) >= MOST {
-            WAITING.fetch_sub(1, Ordering::Relaxed);
+        let mut waiting = waiting();
+        if waiting.len() >= MOST {
             return;
         }
-        let wait = move || {
-            let until = Instant::now() + ANSWER;
-            while !self.is_answered() && self.sleep(until) {}
-            drop(self);
-            WAITING.fetch_sub(1, Ordering::Relaxed);
-        };
-        if thread::Builder::new().name("rddp-parting".to_owned()).spawn(wait).is_err() {
-            WAITING.fetch_sub(1, Ordering::Relaxed);
+        waiting.push(self);
+        let is_first = waiting.len() == 1;
+        if is_first && thread::Builder::new().name("rddp-parting".to_owned()).spawn(watch).is_err() {
+            waiting.pop();
         }
     }
 
@@ -72,13 +70,29 @@ impl Last {
             }
         }
     }
+}
 
-    /// Waits for an event; returns whether there is time left.
-    fn sleep(&self, until: Instant) -> bool {
-        let left = until.saturating_duration_since(Instant::now());
-        let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        let woken = poll(&mut [PollFd::new(self.events.as_fd(), PollFlags::POLLIN)], time);
-        !left.is_zero() && matches!(woken, Ok(_) | Err(Errno::EINTR))
+fn waiting() -> MutexGuard<'static, Vec<Last>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Watches the ids that wait, until there are none.
+fn watch() {
+    loop {
+        let mut waiting = waiting();
+        let is_over = |last: &mut Last| Instant::now() >= last.until || last.is_answered();
+        let over: Vec<Last> = waiting.extract_if(.., is_over).collect();
+        let channels: Vec<_> = waiting.iter().map(|last| last.events.clone()).collect();
+        drop(waiting);
+        drop(over);
+        if channels.is_empty() {
+            return;
+        }
+        let fd = |channel| PollFd::new(AsFd::as_fd(channel), PollFlags::POLLIN);
+        let mut fds: Vec<_> = channels.iter().map(|channel| fd(&**channel)).collect();
+        if poll(&mut fds, LOOK.as_millis() as u16).is_err() {
+            thread::sleep(LOOK);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connections that end.
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rddp_rdma::{Access, RecvWr, SendWr, Status};
 use rddp_verbs_device::{DeviceError, Event, Offer};
 
@@ -142,7 +143,27 @@ fn the_other_end_hears_of_an_end_though_the_first_word_is_lost() {
         }
         host.until_nothing_is_left();
     }
+    // Ids are one process's, and other tests must not find it full.
+    let (host, mut freed) = (host("unanswered", Kind::Rxe, quirk::LOST), Vec::new());
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let mut passive: Vec<_> = (0..=WAITING)
+        .map(|_| {
+            let (active, passive) = host.connect_plainly();
+            let before = host.objects();
+            drop(active);
+            freed.push(before - host.objects());
+            passive
+        })
+        .collect();
+    assert_eq!(freed[WAITING], freed[0] + 1, "one beyond the most goes at once");
+    for passive in &mut passive[..WAITING] {
+        assert!(matches!(event(passive), Event::Disconnected));
+    }
 }
+
+/// Ids that wait for an answer at a time.
+const WAITING: usize = 256;
 
 #[test]
 fn a_device_that_is_removed_says_so_to_all_that_use_it() {

@@ -90,7 +90,11 @@ impl World {
                 self.end(other);
                 self.tell_of_end(other);
             }
-            (Some(peer), _) if is_lost => tell_again(id, peer),
+            (Some(peer), _) if is_lost => {
+                // This is no answer.
+                self.tell_of(id, cm::TIMEWAIT_EXIT, 0);
+                tell_again(id, peer);
+            }
             // The other end goes on until it disconnects, too; this one hears of it then.
             (Some(peer), _) if !is_iwarp => self.tell_of(peer, cm::DISCONNECTED, 0),
             _ => {}
