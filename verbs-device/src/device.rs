@@ -269,8 +269,13 @@ impl Device {
     /// so when it has failed.
     pub(crate) fn has_taken_last(&self, qp: u32) -> bool {
         // Another thread may take the event of this one's.
-        while let Ok(Some(event)) = self.event() {
-            tracing::debug!(device = self.name(), ?event, "an event");
+        loop {
+            match self.event() {
+                Ok(Some(event)) => tracing::debug!(device = self.name(), ?event, "an event"),
+                Ok(None) => break,
+                // A device that is gone tells nothing more.
+                Err(_) => return true,
+            }
         }
         self.inner.is_siw || self.inner.last.has(qp)
     }
@@ -295,7 +300,8 @@ impl AsFd for Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Device").field(&self.inner.name).field(&self.inner.transport).finish()
+        let Inner { name, transport, last, .. } = &*self.inner;
+        f.debug_tuple("Device").field(name).field(transport).field(last).finish()
     }
 }
 

@@ -43,3 +43,17 @@ impl Last {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_tells_is_not_taken_for_a_silent_one_any_more() {
+        let last = Last::default();
+        last.note_silence();
+        assert!(last.is_silent() && !last.has(7));
+        last.note(7);
+        assert!(!last.is_silent() && last.has(7));
+    }
+}

@@ -117,6 +117,8 @@ enum Stage {
     /// The end has been told to the device, and is still to be told to the owner.
     Ended,
     Over,
+    /// The peer has refused: there was no connection.
+    Refused,
 }
 
 /// Time in which the send queue may run empty before a close ends it.

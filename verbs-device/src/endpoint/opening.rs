@@ -152,7 +152,7 @@ impl Endpoint {
     /// The device has refused a step, or has another way to the peer. There will be no connection.
     pub fn event(&mut self) -> Result<Option<Event>, DeviceError> {
         if let Some(error) = self.link.take_refusal() {
-            self.stage = Stage::Over;
+            self.stage = Stage::Refused;
             return Ok(Some(Event::Failed(refusal(error))));
         }
         if std::mem::take(&mut self.has_untold_start) {
@@ -202,8 +202,9 @@ impl Endpoint {
                 self.stage = Stage::Over;
                 Ok(Some(Event::Removed))
             }
-            (kind, stage) if is_failure(kind) && stage != Stage::Over => {
-                self.stage = Stage::Over;
+            (kind, stage) if is_failure(kind) && !matches!(stage, Stage::Over | Stage::Refused) => {
+                // An end that has accepted may have a message, though it misses the peer's answer.
+                self.stage = if kind == cm::REJECTED && self.active { Stage::Refused } else { Stage::Over };
                 Ok(Some(Event::Failed(failure(event, self.is_iwarp()))))
             }
             // The end of the time in which stray packets may come, and what is too late.

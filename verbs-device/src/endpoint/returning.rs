@@ -66,7 +66,8 @@ impl Endpoint {
     /// Returns how long the device may take to give receives back. Without a connection, none was
     /// taken from a shared queue.
     fn time_to_give_back(&self) -> Duration {
-        let was_open = !matches!(self.stage, Stage::Address | Stage::Route | Stage::Resolved | Stage::Asked);
+        use Stage::{Address, Asked, Refused, Resolved, Route};
+        let was_open = !matches!(self.stage, Address | Route | Resolved | Asked | Refused);
         match &self.shared {
             None => DRAIN,
             Some(_) if was_open && !self.device.last().is_silent() => LAST,

@@ -94,6 +94,34 @@ fn an_end_takes_no_receives_with_it() {
     }
 }
 
+/// Nothing was taken from the queue, so that the device has nothing to tell.
+#[test]
+fn a_refused_connection_does_not_show_that_a_device_is_silent() {
+    let host = host("refused_shared", Kind::Rxe, quirk::NO_LAST);
+    let is_silent = || format!("{:?}", host.device).contains("is_silent: true");
+    let (shared, _memory) = shared(&host, 0..2);
+    let mut refused = host.look_for(host.address(1, 9)).sharing(Some(shared.clone()));
+    assert!(matches!(event(&mut refused), Event::Resolved));
+    refused.connect(Offer::default()).unwrap();
+    assert!(matches!(event(&mut refused), Event::Failed(_)));
+    drop(refused);
+    assert!(!is_silent());
+    drop(connect(&host, &shared));
+    assert!(is_silent());
+}
+
+/// Numbers of queue pairs would be kept for ever.
+#[test]
+fn what_a_device_has_told_of_a_queue_pair_is_forgotten_with_it() {
+    let host = host("forgotten", Kind::Rxe, 0);
+    let (shared, _memory) = shared(&host, 0..2);
+    for _ in 0..3 {
+        drop(connect(&host, &shared));
+    }
+    let told = format!("{:?}", host.device);
+    assert!(told.contains("ended: Mutex { data: {}"), "{told}");
+}
+
 #[test]
 fn a_device_has_shared_queues_or_says_so() {
     let without = host("no_shared", Kind::Rxe, quirk::UNSHARED);
