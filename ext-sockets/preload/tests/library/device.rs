@@ -140,7 +140,8 @@ fn faked(scratch: &TempDir, devices: &str, words: &[&str]) -> Command {
 #[test]
 fn calls_answer_by_devices_of_the_host() {
     for (devices, case) in ["siw0=0", "rxe0=1"].into_iter().flat_map(|devices| {
-        ["echo", "names", "file", "sets", "refused", "bulk", "full", "bereft"].map(|case| (devices, case))
+        ["echo", "names", "file", "sets", "refused", "bulk", "full", "bereft", "asleep"]
+            .map(|case| (devices, case))
     }) {
         let scratch = TempDir::new().unwrap();
         let output = faked(&scratch, devices, &[case]).output().unwrap();

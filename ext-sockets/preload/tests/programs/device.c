@@ -344,6 +344,33 @@ static void bereft(void) {
     fork_beside(has_none);
 }
 
+static pthread_barrier_t ready;
+
+static void *sleeps(void *socket) {
+    char octet;
+    pthread_barrier_wait(&ready);
+    recv((int)(intptr_t)socket, &octet, 1, 0);
+    return NULL;
+}
+
+/* An exit while threads sleep in calls waits for all of them together, and not for each: that
+ * would be two seconds each. */
+static void asleep(void) {
+    enum { THREADS = 20 };
+    pthread_t thread;
+    listens();
+    pthread_barrier_init(&ready, NULL, THREADS + 1);
+    for (int at = 0; at < THREADS; at++) {
+        int a = connected();
+        accepted();
+        IS(pthread_create(&thread, NULL, sleeps, (void *)(intptr_t)a), 0);
+    }
+    pthread_barrier_wait(&ready);
+    /* One that is not in its call yet is not waited for, which is well, too. */
+    usleep(500000);
+    alarm(30);
+}
+
 static void reads_all(int from) {
     static char got[1 << 16];
     long all = 0, count;
@@ -374,7 +401,8 @@ int main(int count, char **words) {
         const char *name;
         void (*run)(void);
     } cases[] = {{"echo", echo}, {"names", names}, {"file", file}, {"sets", sets}, {"refused", refused},
-                 {"bulk", bulk}, {"full", full},   {"forked", forked}, {"bereft", bereft}};
+                 {"bulk", bulk}, {"full", full},   {"forked", forked}, {"bereft", bereft},
+                 {"asleep", asleep}};
     /* An emulated guest takes its time. */
     alarm(300);
     if (count == 3) {
