@@ -117,10 +117,11 @@ impl Presence {
         let before = self.seen.swap(looks, Ordering::Relaxed);
         let is_looking = looks % 2 == 1;
         let time = self.asked.lock().replace(now).map_or(Duration::MAX, |asked| now - asked);
-        let since = u128::from((looks - before) / 2);
+        // A program that gives its lease back meanwhile has `seen` pass this count.
+        let since = u128::from(looks.saturating_sub(before) / 2);
         let are_many = since > 1 && since * MOMENT.as_nanos() > time.as_nanos();
         match () {
-            () if looks == before && !is_looking => self.ask_waiters(),
+            () if looks <= before && !is_looking => self.ask_waiters(),
             () if self.waiters.load(Ordering::SeqCst) > 0 => Lease::Returning,
             () if is_looking => Lease::Polled,
             () if are_many => Lease::Frequent,
@@ -193,6 +194,14 @@ mod tests {
         drop(presence.look());
         presence.give_back();
         assert_eq!(presence.lease(4, later()), Lease::None);
+    }
+
+    #[test]
+    fn a_lease_that_is_given_back_while_it_is_asked_for_is_none() {
+        let presence = Presence::default();
+        // The count that was given back is of a look behind the question's count.
+        presence.seen.store(2, Ordering::Relaxed);
+        assert_eq!(presence.lease(1, later()), Lease::None);
     }
 
     #[test]
