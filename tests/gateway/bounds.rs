@@ -1,7 +1,8 @@
 //! A peer that is slow, silent or in the wrong costs no more than some time and some memory.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
 use rddp_gateway::Reason;
 use rddp_rnic::{Access, SendWr};
@@ -10,7 +11,7 @@ use rddp_test_support::{connect, pattern, segment};
 use crate::devices::{Kind, post, quirk};
 use crate::hostile::{by_hand, read_of};
 use crate::troubles::still_works;
-use crate::world::{PATIENCE, world, world_with};
+use crate::world::{PATIENCE, until, world, world_with};
 
 /// The Request would be whole after twice the time that a test has.
 #[test]
@@ -38,8 +39,7 @@ fn a_plain_host_that_breaks_a_rule_and_reads_nothing_is_given_up() {
     for msn in 1..=16 {
         peer.send(&segment::read(msn, &read_of(program.remote(), 1 << 20)));
     }
-    // TCP has taken what it can.
-    std::thread::sleep(Duration::from_millis(200));
+    until("TCP has taken what it can", || has_closed_window(world.gateway.address, &peer.socket));
     let mut damaged = peer.frame(&segment::send(1, 0, true, b"damaged."));
     *damaged.last_mut().unwrap() ^= 1;
     peer.octets(&damaged);
@@ -47,6 +47,15 @@ fn a_plain_host_that_breaks_a_rule_and_reads_nothing_is_given_up() {
     assert!(matches!(reason, Reason::Broken { .. }), "{reason}");
     still_works(&good.0, &good.1);
     drop(peer);
+}
+
+/// Returns whether the socket at an address of this host waits for its peer to read: field 6 of
+/// `/proc/net/tcp` begins with 4 while TCP asks for the peer's window.
+fn has_closed_window(address: SocketAddr, peer: &TcpStream) -> bool {
+    let ends = [address.port(), peer.local_addr().unwrap().port()].map(|port| format!(":{port:04X}"));
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut sockets = sockets.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    sockets.any(|of| of[1].ends_with(&ends[0]) && of[2].ends_with(&ends[1]) && of[5].starts_with("04"))
 }
 
 /// The plain host stays, and the device never tells that its leg has ended.
