@@ -4,7 +4,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rddp_rdma::{Access, RecvWr, SendWr, Status};
 use rddp_verbs_device::{DeviceError, Event, Offer};
 
-use crate::support::{Kind, adapters, completion, event, event_beside, host, hosts, quirk, rnics};
+use crate::support::{Kind, QUEUES, adapters, completion, event, event_beside, host, hosts, quirk, rnics};
 
 /// To disconnect at once would take a message with it that the peer has, and has not acknowledged.
 #[test]
@@ -63,6 +63,21 @@ fn the_other_end_of_a_close_is_flushed() {
         assert!(matches!(event(&mut active), Event::Disconnected));
         // That stray packets cannot come any more is nobody's affair.
         assert!(active.event().unwrap().is_none() && passive.event().unwrap().is_none());
+    }
+}
+
+/// The peer may be silent for as long as it likes.
+#[test]
+fn probes_that_get_no_answer_do_not_pile_up() {
+    for host in hosts("probes", quirk::STALLED) {
+        let (mut active, _passive) = host.connect_plainly();
+        for _ in 0..100 {
+            active.probe().unwrap();
+        }
+        // Those of the program have their places all the same.
+        for _ in 0..QUEUES.sends {
+            active.post_send(&SendWr::send(1, Vec::new())).unwrap();
+        }
     }
 }
 
