@@ -7,7 +7,7 @@
 //! The end of one side becomes that of the other one: FIN becomes a disconnect when all that the
 //! plain host has asked for is done, and a disconnect becomes FIN behind the last message.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -210,13 +210,9 @@ impl<'a> Pair<'a> {
         if !self.wants_octets() {
             return false;
         }
-        if self.plain_ends {
-            self.arrived.clear();
-        }
-        match self.tcp.read(self.arrived.room()) {
+        match self.arrived.read(&self.tcp, !self.plain_ends) {
             Ok(0) => self.plain_closed = true,
-            Ok(_) if self.plain_ends => {}
-            Ok(count) => self.arrived.add(count),
+            Ok(_) => {}
             Err(error) if is_pause(&error) => return false,
             Err(error) => self.tcp_failed(error),
         }
