@@ -9,9 +9,9 @@ use rddp_rnic::{Access, SendWr};
 use rddp_test_support::{connect, pattern, segment};
 
 use crate::devices::{Kind, post, quirk};
-use crate::hostile::{by_hand, read_of};
+use crate::hostile::{by_hand, read_of, send_damaged};
 use crate::troubles::still_works;
-use crate::world::{PATIENCE, until, world, world_with};
+use crate::world::{PATIENCE, Told, until, world, world_with};
 
 /// The Request would be whole after twice the time that a test has.
 #[test]
@@ -40,9 +40,7 @@ fn a_plain_host_that_breaks_a_rule_and_reads_nothing_is_given_up() {
         peer.send(&segment::read(msn, &read_of(program.remote(), 1 << 20)));
     }
     until("TCP has taken what it can", || has_closed_window(world.gateway.address, &peer.socket));
-    let mut damaged = peer.frame(&segment::send(1, 0, true, b"damaged."));
-    *damaged.last_mut().unwrap() ^= 1;
-    peer.octets(&damaged);
+    send_damaged(&mut peer);
     let (_, reason) = world.gateway.ended();
     assert!(matches!(reason, Reason::Broken { .. }), "{reason}");
     still_works(&good.0, &good.1);
@@ -64,12 +62,28 @@ fn a_fault_ends_the_connection_though_the_device_does_not_tell_of_the_end() {
     let world = world_with("gw_untold", Kind::Siw, quirk::UNTOLD);
     let (mut peer, _program) = by_hand(&world);
     peer.open();
-    let mut damaged = peer.frame(&segment::send(1, 0, true, b"damaged."));
-    *damaged.last_mut().unwrap() ^= 1;
-    peer.octets(&damaged);
+    send_damaged(&mut peer);
     assert_eq!(peer.terminate_code().0, 0x2002);
     let (_, reason) = world.gateway.ended();
     assert!(matches!(reason, Reason::Broken { .. }), "{reason}");
+}
+
+/// SIGTERM gives a connection 3 s, and the end that has begun before 10. Of two connections whose
+/// ends have begun, the later one is over first.
+#[test]
+fn a_gateway_that_stops_waits_no_longer_for_an_end_that_has_begun() {
+    let [waits, mut stops] = ["gw_waits", "gw_stops"].map(|name| world_with(name, Kind::Siw, quirk::UNTOLD));
+    let mut connections = Vec::new();
+    for world in [&waits, &stops] {
+        let (mut peer, program) = by_hand(world);
+        peer.open();
+        send_damaged(&mut peer);
+        assert_eq!(peer.terminate_code().0, 0x2002);
+        connections.push((peer, program));
+    }
+    stops.gateway.stop();
+    assert!(matches!(stops.gateway.ended().1, Reason::Broken { .. }));
+    assert!(waits.gateway.told.try_iter().all(|told| matches!(told, Told::Opened)));
 }
 
 /// TCP would reset a connection whose octets nobody has read, and the Terminate with it.
@@ -78,9 +92,7 @@ fn a_plain_host_that_speaks_on_behind_its_fault_learns_of_it() {
     let world = world("gw_deaf_on", Kind::Rxe);
     let (mut peer, _program) = by_hand(&world);
     peer.open();
-    let mut damaged = peer.frame(&segment::send(1, 0, true, b"damaged."));
-    *damaged.last_mut().unwrap() ^= 1;
-    peer.octets(&damaged);
+    send_damaged(&mut peer);
     peer.octets(&vec![0; 32 << 20]);
     assert_eq!(peer.terminate_code().0, 0x2002);
 }

@@ -25,6 +25,13 @@ pub(crate) fn by_hand(world: &World) -> (Peer, Program) {
     })
 }
 
+/// Sends an FPDU whose CRC is wrong.
+pub(crate) fn send_damaged(peer: &mut Peer) {
+    let mut frame = peer.frame(&segment::send(1, 0, true, b"damaged."));
+    *frame.last_mut().unwrap() ^= 1;
+    peer.octets(&frame);
+}
+
 /// The device takes what came before it, and nothing of what came behind.
 #[test]
 fn nothing_passes_a_request_that_the_device_does_not_take() {

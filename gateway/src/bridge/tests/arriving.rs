@@ -193,3 +193,15 @@ fn values_wait_for_places_in_the_send_queue() {
     world.complete(Status::Success).unwrap();
     assert!(world.bridge.has_room());
 }
+
+/// Each has a place for octets while it arrives.
+#[test]
+fn values_that_have_gone_on_leave_no_memory_taken() {
+    let mut world = world();
+    for at in 0..100 {
+        assert!(world.bridge.has_room(), "{at}");
+        world.send(Opcode::Immediate, &[0; 8]).unwrap();
+        assert!(world.bridge.next_request().is_some());
+        world.complete(Status::Success).unwrap();
+    }
+}
