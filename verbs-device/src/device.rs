@@ -11,11 +11,11 @@ use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, poll};
 use rddp_rdma::{Access, Atomics, Capabilities, Protocol};
-use rddp_verbs_layout::{cm, device, event, ibv_device_attr, ibv_port_attr};
+use rddp_verbs_layout::{cm, device, device_cap, event, ibv_device_attr, ibv_port_attr};
 
 use crate::error::DeviceError;
 use crate::last::Last;
-use crate::sys::{Context, DeviceEvent, Domain, Id, Library, flags_of};
+use crate::sys::{Context, DeviceEvent, Domain, Id, Lends, Library, flags_of};
 
 /// The protocol that a device speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub enum Transport {
 
 /// Pieces of memory that a request has at most, whatever a device says.
 pub(crate) const MAX_PIECES: usize = 16;
+
+/// Flags of a device that has windows which are for the peer of one queue pair: those of type 2.
+const WINDOWS: u32 = device_cap::MEM_WINDOW_TYPE_2A | device_cap::MEM_WINDOW_TYPE_2B;
 
 /// The port of a device that is used.
 const PORT: u8 = 1;
@@ -125,19 +128,20 @@ impl Device {
         };
         let attributes = context.attributes().map_err(failed("ibv_query_device"))?;
         let port = context.port(PORT).map_err(failed("ibv_query_port"))?;
-        let domain = Arc::new(Domain::new(context).map_err(failed("ibv_alloc_pd"))?);
         let transport = match context.transport() {
             device::TRANSPORT_IWARP => Transport::Iwarp,
             _ => Transport::InfiniBand,
         };
         let capabilities = capabilities(transport, &attributes, &port);
+        let lends = Lends::of(capabilities.windows, attributes.vendor_id);
+        let domain = Domain::new(context, lends).map_err(failed("ibv_alloc_pd"))?;
         let is_siw = attributes.vendor_id == SIW;
         let count = |number: i32| usize::try_from(number).unwrap_or(0);
         let pieces = count(attributes.max_srq_sge).min(capabilities.max_sge);
         let shared_limits = SharedLimits { receives: count(attributes.max_srq_wr), pieces };
         let last = Last::default();
         let inner = Inner { name, context, transport, capabilities, shared_limits, is_siw, last };
-        Ok(Device { library, inner: Arc::new(inner), domain })
+        Ok(Device { library, inner: Arc::new(inner), domain: Arc::new(domain) })
     }
 
     /// Returns the same device with a protection domain of its own.
@@ -145,7 +149,7 @@ impl Device {
     /// # Errors
     /// The device has no more domains.
     pub fn with_own_domain(&self) -> Result<Self, DeviceError> {
-        let domain = Domain::new(self.inner.context).map_err(|error| self.failed("ibv_alloc_pd", error))?;
+        let domain = self.domain.another().map_err(|error| self.failed("ibv_alloc_pd", error))?;
         Ok(Device { domain: Arc::new(domain), ..self.clone() })
     }
 
@@ -233,7 +237,7 @@ impl Device {
     /// # Errors
     /// The device does not have a right, or wants another one with it.
     pub fn may_register(&self, rights: Access) -> Result<(), DeviceError> {
-        flags_of(rights, || self.name().to_owned()).map(drop)
+        flags_of(rights, self.capabilities().windows, || self.name().to_owned()).map(drop)
     }
 
     /// Refuses private data beyond the transport: some devices break the connection by it.
@@ -366,7 +370,7 @@ fn capabilities(transport: Transport, device: &ibv_device_attr, port: &ibv_port_
         atomics: atomics(device.atomic_cap),
         immediate_len: if is_iwarp { 0 } else { 4 },
         read_sink: Access::LOCAL_WRITE | if is_iwarp { Access::REMOTE_WRITE } else { Access::empty() },
-        windows: false,
+        windows: device.device_cap_flags & WINDOWS != 0,
         send_invalidate: is_iwarp,
         shared_receives: device.max_srq > 0 && device.max_srq_wr > 0,
         zero_based: false,

@@ -50,4 +50,4 @@ pub use error::{ConnectFailed, DeviceError, LoadError, PostError};
 pub use listener::{Asked, Listener, Request};
 pub use presence::Presence;
 pub use shared::SharedReceives;
-pub use sys::{DeviceEvent, Domain, Library, Registration};
+pub use sys::{DeviceEvent, Domain, Library, Registration, Window};

@@ -159,6 +159,11 @@ pub(crate) fn prepare(of: &SendWr) -> Result<Prepared<'_>, PostError> {
             read = u32::try_from(sink.len).unwrap_or(u32::MAX);
             (wr::RDMA_READ, Completed::Read, Local::Pieces(std::slice::from_ref(sink)))
         }
+        Operation::Invalidate { stag } => {
+            // As above.
+            (request.imm_data, request.rkey) = (stag.0, stag.0);
+            (wr::LOCAL_INV, Completed::Invalidate, Local::None)
+        }
         Operation::FetchAdd { sink, remote, add, mask: 0 } => {
             request.set_atomic(remote.stag.0, remote.to, *add, 0);
             (wr::ATOMIC_FETCH_AND_ADD, Completed::FetchAdd, Local::Pieces(std::slice::from_ref(sink)))

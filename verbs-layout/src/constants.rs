@@ -85,7 +85,7 @@ numbers! {
     option: i32 { LEVEL_ID = 0, TOS = 0, REUSEADDR = 1, AFONLY = 2, ACK_TIMEOUT = 3 }
     /// `ibv_device_attr.device_cap_flags`
     device_cap: u32 { RESIZE_MAX_WR = 1, SRQ_RESIZE = 0x2000, MEM_WINDOW = 0x2_0000, MEM_MGT_EXTENSIONS = 0x20_0000,
-        MEM_WINDOW_TYPE_2B = 0x100_0000,
+        MEM_WINDOW_TYPE_2A = 0x80_0000, MEM_WINDOW_TYPE_2B = 0x100_0000,
     }
     /// `enum ibv_node_type`, `ibv_transport_type`, `ibv_port_state`, link layers, MTUs.
     device: i32 { NODE_CA = 1, NODE_RNIC = 4, TRANSPORT_IB = 0, TRANSPORT_IWARP = 1, PORT_DOWN = 1, PORT_ACTIVE = 4,

@@ -33,7 +33,7 @@ use self::outstanding::Sends;
 use crate::device::{Device, Transport};
 use crate::error::{ConnectFailed, DeviceError};
 use crate::shared::SharedReceives;
-use crate::sys::{Id, Shape};
+use crate::sys::{Id, Shape, Windows};
 
 /// Lengths of the queues of an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +170,8 @@ pub struct Endpoint {
     pieces: Vec<ibv_sge>,
     /// A request has failed otherwise than by the end of the connection.
     failed: bool,
+    /// Windows that are for the peer of this connection.
+    windows: Windows,
 }
 
 impl Endpoint {
@@ -205,6 +207,7 @@ impl Endpoint {
             has_untold_start: false,
             has_left: false,
             failed: false,
+            windows: Windows::default(),
         })
     }
 

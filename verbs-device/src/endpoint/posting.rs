@@ -1,13 +1,16 @@
 //! Requests.
 
-use rddp_rdma::{Atomics, Completed, Operation, RecvWr, Remote, SendWr, Sge, Stag};
-use rddp_verbs_layout::send;
+use std::io;
+use std::ops::Range;
+
+use rddp_rdma::{Access, Atomics, Completed, Operation, RecvWr, Remote, SendWr, Sge, Stag};
+use rddp_verbs_layout::{access, send};
 
 use super::outstanding::Sent;
 use super::{Endpoint, OWN, Stage};
 use crate::error::PostError;
-use crate::sys::Octets;
-use crate::words::{Local, Prepared, RECEIVE, fill, prepare};
+use crate::sys::{Octets, Registration, Window};
+use crate::words::{Local, Prepared, RECEIVE, fill, inbound, prepare};
 
 impl Endpoint {
     /// Posts a request to the send queue. Memory is named by the device's keys, and kept until the
@@ -33,15 +36,48 @@ impl Endpoint {
         (wr_id, signaled): (u64, bool),
         name: impl FnMut(Sge) -> Option<Sge>,
     ) -> Result<(), PostError> {
+        self.takes_requests()?;
+        let mut prepared = prepare(request)?;
+        self.refuse_beyond_device(&prepared, &request.operation)?;
+        self.hand_over(&mut prepared, (wr_id, signaled), false, name)
+    }
+
+    /// Posts a request that binds a window to a part of a registration, with these rights of the
+    /// connection's peer. `key` becomes the low octet of the window's key.
+    ///
+    /// The window is unbound by a request that invalidates its key, by a Send with Invalidate of
+    /// the peer's, or by its end.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), or the window has been bound before.
+    pub fn post_bind(
+        &mut self,
+        (window, key): (&Window, u8),
+        (of, range): (&Registration, Range<usize>),
+        rights: Access,
+        (wr_id, signaled): (u64, bool),
+    ) -> Result<(), PostError> {
+        self.takes_requests()?;
+        self.windows.add(window);
+        let flags = inbound(rights) & !access::LOCAL_WRITE;
+        let place =
+            of.place(range, flags, key).map_err(|error| PostError::Device(io::Error::other(error)))?;
+        window.bind(place, |request| {
+            let (completed, local, read) = (Completed::Bind, Local::None, 0);
+            let mut prepared = Prepared { request, completed, local, read };
+            self.hand_over(&mut prepared, (wr_id, signaled), false, Some)
+        })
+    }
+
+    /// Refuses a request while there is no connection, or no place in the queue.
+    fn takes_requests(&self) -> Result<(), PostError> {
         if self.stage != Stage::Connected {
             return Err(PostError::NotConnected);
         }
         if self.sends.is_full() {
             return Err(PostError::QueueFull { capacity: self.sends.capacity() });
         }
-        let mut prepared = prepare(request)?;
-        self.refuse_beyond_device(&prepared, &request.operation)?;
-        self.hand_over(&mut prepared, (wr_id, signaled), false, name)
+        Ok(())
     }
 
     /// Refuses what the device would refuse, or would never complete.
@@ -53,6 +89,9 @@ impl Endpoint {
         );
         if has_immediate && limits.immediate_len == 0 {
             return Err(PostError::Unsupported { what: "Immediate Data" });
+        }
+        if matches!(of, Operation::Invalidate { .. }) && !limits.windows {
+            return Err(PostError::Unsupported { what: "memory windows" });
         }
         let is_atomic = matches!(of, Operation::FetchAdd { .. } | Operation::CmpSwap { .. });
         if is_atomic && limits.atomics == Atomics::None {

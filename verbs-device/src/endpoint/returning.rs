@@ -30,6 +30,7 @@ impl Drop for Endpoint {
             let _ = self.take_back();
         }
         self.give_back_shared();
+        self.windows.end();
     }
 }
 

@@ -166,11 +166,36 @@ pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// The memory that a device's windows lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lends {
+    /// Nothing, since there are no windows.
+    Nothing,
+    /// The octets that they are bound to.
+    Octets,
+    /// All of the registration: rxe compares the window's rights, and the registration's octets.
+    Registrations,
+}
+
+impl Lends {
+    pub(crate) fn of(has_windows: bool, vendor: u32) -> Self {
+        match (has_windows, vendor) {
+            (false, _) => Lends::Nothing,
+            (true, RXE) => Lends::Registrations,
+            (true, _) => Lends::Octets,
+        }
+    }
+}
+
+/// Vendor of Linux's rxe, as it tells it.
+const RXE: u32 = 0xff_ffff;
+
 /// A protection domain: registered memory and endpoints of one are used together.
 #[derive(Debug)]
 pub struct Domain {
     pub(super) context: Context,
     pub(super) raw: NonNull<ibv_pd>,
+    pub(super) lends: Lends,
 }
 
 // SAFETY: functions on a domain may be called from several threads at a time (see the module).
@@ -179,11 +204,16 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    pub(crate) fn new(context: Context) -> io::Result<Self> {
+    pub(crate) fn new(context: Context, lends: Lends) -> io::Result<Self> {
         // SAFETY: the context is open.
         let raw = unsafe { (context.library.table.ibv_alloc_pd)(context.raw.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Domain { context, raw })
+        Ok(Domain { context, raw, lends })
+    }
+
+    /// Returns another domain of the device.
+    pub(crate) fn another(&self) -> io::Result<Self> {
+        Self::new(self.context, self.lends)
     }
 }
 

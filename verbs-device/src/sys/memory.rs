@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::c_int;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use rddp_rdma::{Access, Remote, Sge, Stag};
 use rddp_verbs_layout::{access, device, ibv_mr};
 
-use super::context::Domain;
+use super::context::{Domain, Lends};
+use super::window::{Part, Place, Windows};
 use crate::error::DeviceError;
 
 /// Memory, and that it goes with its last registration where it is ours.
@@ -42,6 +44,8 @@ pub struct Registration {
     /// The rights that were asked for; the device may have been told more.
     rights: Access,
     memory: Arc<Memory>,
+    /// Windows that have been bound to it, which end before.
+    windows: Windows,
     domain: Arc<Domain>,
 }
 
@@ -106,7 +110,7 @@ impl Registration {
         rights: Access,
         told: Access,
     ) -> Result<Self, DeviceError> {
-        let flags = flags_of(told, || domain.context.name())?;
+        let flags = flags_of(told, domain.lends != Lends::Nothing, || domain.context.name())?;
         let table = &domain.context.library.table;
         // Devices refuse to register nothing: memory of no octets is ours, and has one.
         let len = memory.len.max(1);
@@ -115,7 +119,7 @@ impl Registration {
         let raw =
             unsafe { (table.ibv_reg_mr)(domain.raw.as_ptr(), memory.start.as_ptr().cast(), len, flags) };
         let raw = NonNull::new(raw).ok_or_else(|| refused(memory.len, io::Error::last_os_error()))?;
-        Ok(Registration { raw, rights, memory, domain: Arc::clone(domain) })
+        Ok(Registration { raw, rights, memory, windows: Windows::default(), domain: Arc::clone(domain) })
     }
 
     /// Returns a piece of the memory for a request. The device checks that it is within.
@@ -132,6 +136,32 @@ impl Registration {
         // SAFETY: as above.
         let key = unsafe { (&raw const (*self.raw.as_ptr()).rkey).read() };
         self.rights.intersects(Access::REMOTE).then(|| Remote { stag: Stag(key), to: self.addr() })
+    }
+
+    /// Returns a place in the memory for a window, with rights of its peer as C has them. `key` is
+    /// the low octet of the window's new key.
+    ///
+    /// # Errors
+    /// The place is to be registered by itself, and the device refuses that.
+    pub(crate) fn place(&self, range: Range<usize>, flags: u32, key: u8) -> Result<Place<'_>, DeviceError> {
+        let piece = self.piece(range.start, range.len());
+        let part = self.part(range)?;
+        let region = part.as_ref().map_or(self.raw, |part| part.raw);
+        let part = part.map(|part| Box::new(part) as Part);
+        Ok(Place { region, part, windows: &self.windows, piece, flags, key })
+    }
+
+    /// Registers a part of the memory by itself where a window would lend all of it. A part that
+    /// does not fit is the device's to refuse.
+    fn part(&self, range: Range<usize>) -> Result<Option<Self>, DeviceError> {
+        if self.domain.lends != Lends::Registrations || range.is_empty() || range.end > self.len() {
+            return Ok(None);
+        }
+        // SAFETY: within the memory.
+        let start = unsafe { self.memory.start.add(range.start) };
+        let memory = Memory { start, len: range.len(), owned: None };
+        let rights = self.rights & (Access::LOCAL_WRITE | Access::BIND);
+        Self::register(&self.domain, Arc::new(memory), rights, rights).map(Some)
     }
 
     fn addr(&self) -> u64 {
@@ -177,19 +207,25 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        // Else the device would refuse, and keep the memory.
+        self.windows.end();
         // SAFETY: a registration of ours, undone once. The memory goes behind it.
         unsafe { (self.domain.context.library.table.ibv_dereg_mr)(self.raw.as_ptr()) };
     }
 }
 
 /// Returns rights as C has them.
-pub(crate) fn flags_of(rights: Access, device: impl Fn() -> String) -> Result<c_int, DeviceError> {
-    for (right, what) in [
-        (Access::BIND, "memory windows"),
-        (Access::REMOTE_INVALIDATE, "a region that peers invalidate"),
-        (Access::ZERO_BASED, "a zero-based region"),
+pub(crate) fn flags_of(
+    rights: Access,
+    has_windows: bool,
+    device: impl Fn() -> String,
+) -> Result<c_int, DeviceError> {
+    for (right, is_there, what) in [
+        (Access::BIND, has_windows, "memory windows"),
+        (Access::REMOTE_INVALIDATE, false, "a region that peers invalidate"),
+        (Access::ZERO_BASED, false, "a zero-based region"),
     ] {
-        if rights.contains(right) {
+        if rights.contains(right) && !is_there {
             return Err(DeviceError::Unsupported { what, device: device() });
         }
     }
@@ -204,6 +240,7 @@ pub(crate) fn flags_of(rights: Access, device: impl Fn() -> String) -> Result<c_
         (Access::REMOTE_WRITE, access::REMOTE_WRITE),
         (Access::REMOTE_READ, access::REMOTE_READ),
         (Access::REMOTE_ATOMIC, access::REMOTE_ATOMIC),
+        (Access::BIND, access::MW_BIND),
     ];
     let flags = flags.into_iter().filter(|(right, _)| rights.contains(*right));
     Ok(flags.fold(0, |all, (_, flag)| all | flag as c_int))

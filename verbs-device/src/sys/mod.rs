@@ -6,6 +6,7 @@
 //! | `library` | loading; which library is refused; the devices |
 //! | `context` | a device: attributes, asynchronous events |
 //! | `memory` | registered memory |
+//! | `window` | memory windows |
 //! | `queues` | a completion queue with its channel; requests |
 //! | `shared` | a shared receive queue |
 //! | `events` | event channels of the connection manager |
@@ -26,11 +27,12 @@ mod parting;
 mod queues;
 mod shared;
 mod table;
+mod window;
 
 use std::ffi::c_int;
 use std::io;
 
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Lends};
 pub use context::{DeviceEvent, Domain};
 pub(crate) use events::{CmEvent, EventChannel};
 pub(crate) use id::{Id, Parameters};
@@ -39,6 +41,8 @@ pub use memory::Registration;
 pub(crate) use memory::flags_of;
 pub(crate) use queues::{Octets, Shape};
 pub(crate) use shared::SharedQueue;
+pub use window::Window;
+pub(crate) use window::Windows;
 
 /// Returns the outcome of a function that returns -1 and sets errno.
 fn by_errno(result: c_int) -> io::Result<()> {

@@ -8,4 +8,5 @@ mod opening;
 mod shared;
 mod sizes;
 mod support;
+mod windows;
 mod working;

@@ -26,6 +26,7 @@ mod octets;
 mod queues;
 mod shared;
 mod verbs;
+mod windows;
 mod wire;
 mod world;
 

@@ -374,6 +374,9 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     let mut world = world();
     world.hang_up(id.addr());
     if let Some(pair) = world.id(id).pair.take() {
+        if world.lends_to_peer_of(pair) {
+            blocked("a window is bound to a queue pair that is destroyed");
+        }
         world.pairs.remove(&pair);
         // Those that nobody has taken go with what they are about.
         world.devices.iter_mut().for_each(|device| drop(device.events.take(|(_, about)| *about == pair)));

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use rddp_verbs_layout::{
     Plain, access, device, device_cap, ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_mr,
-    ibv_mw, ibv_mw_bind, ibv_pd, ibv_port_attr, ibv_qp,
+    ibv_pd, ibv_port_attr,
 };
 
 use crate::quirk;
@@ -12,6 +12,9 @@ use crate::world::{Kind, Region, fail, null, world};
 
 /// Vendor that siw tells.
 const SIW: u32 = 0x62_6d74;
+
+/// Vendor of Linux's rxe.
+const RXE: u32 = 0xff_ffff;
 
 /// Octets that may be registered where that is limited.
 const LOCKED: usize = 64 * 1024;
@@ -62,7 +65,11 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     let found = &world.devices[world.device_of(context.addr())];
     let is_iwarp = found.is_iwarp();
     let told = ibv_device_attr {
-        vendor_id: if found.kind == Kind::Siw { SIW } else { 0 },
+        vendor_id: match found.kind {
+            Kind::Siw => SIW,
+            Kind::Rxe => RXE,
+            Kind::Adapter => 0,
+        },
         max_qp: 1 << 16,
         max_srq: if found.has(quirk::UNSHARED) { 0 } else { 1 << 10 },
         max_srq_wr: if found.has(quirk::SHORT) { 8 } else { 1 << 12 },
@@ -76,7 +83,11 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
         max_qp_rd_atom: 128,
         max_qp_init_rd_atom: 128,
         atomic_cap: if is_iwarp { device::ATOMIC_NONE } else { 1 },
-        device_cap_flags: if is_iwarp { device_cap::MEM_MGT_EXTENSIONS } else { 0 },
+        device_cap_flags: if is_iwarp {
+            device_cap::MEM_MGT_EXTENSIONS
+        } else {
+            device_cap::MEM_WINDOW | device_cap::MEM_WINDOW_TYPE_2B
+        },
         phys_port_cnt: 1,
         ..ibv_device_attr::zeroed()
     };
@@ -165,22 +176,13 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    let mut world = world();
     // SAFETY: made by `ibv_reg_mr`.
+    if world.is_lent(unsafe { (*mr).lkey }) {
+        return libc::EINVAL;
+    }
+    // SAFETY: as above.
     let mr = unsafe { Box::from_raw(mr) };
-    world().regions.remove(&mr.lkey);
+    world.regions.remove(&mr.lkey);
     0
-}
-
-// What is here because a table of a context has no places without a function.
-
-pub(crate) extern "C" fn alloc_mw(_pd: *mut ibv_pd, _kind: u32) -> *mut ibv_mw {
-    null(libc::EOPNOTSUPP)
-}
-
-pub(crate) unsafe extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *const ibv_mw_bind) -> c_int {
-    libc::EOPNOTSUPP
-}
-
-pub(crate) extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    libc::EOPNOTSUPP
 }

@@ -9,6 +9,7 @@ use rddp_verbs_layout::{
 
 use crate::octets::{atomic, octets_of, pieces, scatter, store};
 use crate::quirk;
+use crate::windows::{Bind, bind_of};
 use crate::world::{Kind, World, world};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,6 +72,7 @@ pub(crate) struct Request {
     pub(crate) to: u64,
     key: u32,
     pub(crate) operands: (u64, u64),
+    bind: Option<Bind>,
 }
 
 impl Request {
@@ -174,17 +176,24 @@ impl World {
     }
 
     /// # Safety
-    /// The request's pieces are there.
+    /// The request's pieces are there, and the window that it binds.
     unsafe fn post(&mut self, pair: usize, request: &ibv_send_wr) -> Result<(), c_int> {
         // SAFETY: promised by the caller.
         let pieces = unsafe { pieces(request.sg_list, request.num_sge) };
+        // SAFETY: as above.
+        let bind = unsafe { bind_of(request) };
         let found = self.pairs.get(&pair).ok_or(libc::EINVAL)?;
         let device = &self.devices[found.device];
         let is_inline = request.send_flags & send::INLINE != 0;
         let len: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
         let lacks = matches!(
             request.opcode,
-            wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD | wr::SEND_WITH_IMM | wr::RDMA_WRITE_WITH_IMM
+            wr::ATOMIC_CMP_AND_SWP
+                | wr::ATOMIC_FETCH_AND_ADD
+                | wr::SEND_WITH_IMM
+                | wr::RDMA_WRITE_WITH_IMM
+                | wr::BIND_MW
+                | wr::LOCAL_INV
         );
         if device.has(quirk::CREDENTIALS) {
             return Err(libc::EACCES);
@@ -232,6 +241,7 @@ impl World {
             to: request.remote_addr,
             key: if is_atomic { request.atomic_rkey } else { request.rkey },
             operands: (request.compare_add(), request.swap),
+            bind,
         });
         if found.state == State::Error {
             self.flush(pair);
@@ -340,6 +350,14 @@ impl World {
                 }
             }));
         }
+        if let Some(bind) = &request.bind {
+            let is_bound = self.bind(pair, bind);
+            return if is_bound { Outcome::Done } else { Outcome::Local(status::MW_BIND_ERR) };
+        }
+        if request.opcode == wr::LOCAL_INV {
+            let is_unbound = self.unbind(request.imm);
+            return if is_unbound { Outcome::Done } else { Outcome::Local(status::LOC_QP_OP_ERR) };
+        }
         let (Some(own), Some(other)) = (self.pairs.get(&pair), self.pairs.get(&peer)) else {
             return Outcome::NotYet;
         };
@@ -367,7 +385,9 @@ impl World {
         let is_tagged = is_read || matches!(request.opcode, wr::RDMA_WRITE | wr::RDMA_WRITE_WITH_IMM);
         // Of a queue pair's rights, siw looks at none.
         let is_open = is_iwarp || other.access & needs == needs;
-        let may = is_open && self.reaches(other.domain, request.key, request.to, len, needs);
+        let may = is_open
+            && (self.reaches(other.domain, request.key, request.to, len, needs)
+                || self.lends(peer, request.key, (request.to, len), needs));
         if is_tagged && len > 0 && !may {
             return Outcome::Refused(status::REM_ACCESS_ERR);
         }
@@ -431,7 +451,9 @@ impl World {
                 if is_iwarp {
                     self.regions.remove(&request.key);
                 } else {
-                    self.regions.remove(&request.imm);
+                    if !self.unbind(request.imm) {
+                        self.regions.remove(&request.imm);
+                    }
                     (entry.wc_flags, entry.imm_data) = (wc_flags::WITH_INV, request.imm);
                 }
             }

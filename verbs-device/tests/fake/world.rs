@@ -11,6 +11,7 @@ use rddp_verbs_layout::{Plain, device, ibv_context, ibv_context_ops, ibv_device}
 use crate::queues::{Events, Queue};
 use crate::quirk;
 use crate::shared::Shared;
+use crate::windows::Window;
 use crate::wire::Pair;
 
 /// The device that another one is like.
@@ -91,9 +92,9 @@ impl Device {
 
 const OPS: ibv_context_ops = ibv_context_ops {
     empty_0: [None; 7],
-    alloc_mw: crate::verbs::alloc_mw,
-    bind_mw: crate::verbs::bind_mw,
-    dealloc_mw: crate::verbs::dealloc_mw,
+    alloc_mw: crate::windows::alloc_mw,
+    bind_mw: crate::windows::bind_mw,
+    dealloc_mw: crate::windows::dealloc_mw,
     empty_10: [None],
     poll_cq: crate::queues::poll_cq,
     req_notify_cq: crate::queues::req_notify_cq,
@@ -156,6 +157,7 @@ pub(crate) struct World {
     pub(crate) pairs: HashMap<usize, Pair>,
     pub(crate) shared: HashMap<usize, Shared>,
     pub(crate) regions: HashMap<u32, Region>,
+    pub(crate) windows: HashMap<u32, Window>,
     pub(crate) cm_channels: HashMap<usize, Events<CmEvent>>,
     pub(crate) ids: HashMap<usize, Id>,
     pub(crate) listeners: HashMap<(usize, u16), usize>,
@@ -231,6 +233,7 @@ impl World {
             + self.shared.values().filter(|queue| queue.device == device).count()
             + self.queues.values().filter(|queue| queue.device == device).count()
             + self.regions.values().filter(|region| region.device == device).count()
+            + self.windows.values().filter(|window| window.device == device).count()
     }
 }
 
