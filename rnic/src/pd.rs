@@ -216,9 +216,8 @@ impl ProtectionDomain {
     /// (draft-hilland-rddp-verbs §7.10; type 2 of the C verbs).
     pub fn allocate_window(&self) -> Result<MemoryWindow, Error> {
         let device = self.device.here()?.adapter.clone();
-        device.only_software("memory windows")?;
         let window = device.mem.allocate_window(self.id)?;
-        Ok(MemoryWindow::new(device, window))
+        MemoryWindow::allocated(device, window)
     }
 
     /// Makes an unbound memory window for which a bind takes the place of the one before, also on
@@ -226,7 +225,7 @@ impl ProtectionDomain {
     /// only the peer of the QP on which it was bound can use it.
     pub fn allocate_rebindable_window(&self) -> Result<MemoryWindow, Error> {
         let device = self.device.here()?.adapter.clone();
-        device.only_software("memory windows")?;
+        device.only_software("memory windows that are bound again while they are bound")?;
         let window = device.mem.allocate_rebindable_window(self.id)?;
         Ok(MemoryWindow::new(device, window))
     }

@@ -277,6 +277,9 @@ impl MemoryRegion {
     pub fn deregister(&self) -> Result<(), MemError> {
         let Registered { device, region } = self.0.here()?;
         let _turn = device.host.as_ref().map(HostDevice::turn);
+        if device.host.is_some() {
+            region.refuse_lent()?;
+        }
         forget(device, region);
         device.mem.deregister_region(region)
     }
@@ -300,7 +303,7 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// A place for peers in a region to which they have no right.
+/// A place for peers in memory to which they have no right.
 const NOTHING: Remote = Remote { stag: Stag(0), to: 0 };
 
 /// Ends the registration with the device of the host, if there is one.
@@ -315,7 +318,7 @@ fn forget(device: &Adapter, region: &Region) {
 /// ```
 /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/pair.rs")); }
 /// # let (active, passive) = doc::pair()?;
-/// use rddp_rnic::{Access, Remote, SendWr};
+/// use rddp_rnic::{Access, SendWr};
 /// let region = passive.pd.allocate(4096, Access::LOCAL_WRITE | Access::BIND)?;
 /// let window = passive.pd.allocate_window()?;
 /// # passive.qp.post_recv(rddp_rnic::RecvWr::new(9, []))?;
@@ -327,8 +330,7 @@ fn forget(device: &Adapter, region: &Region) {
 /// passive.cq.poll_one().ok_or("no completion")?.ok()?;
 ///
 /// // The peer that has been told of the window Writes into this part of the region, and no other.
-/// let there = Remote { stag: window.stag(), to: region.base() + 1024 };
-/// active.qp.post_send(&SendWr::write_inline(2, b"hello", there))?;
+/// active.qp.post_send(&SendWr::write_inline(2, b"hello", window.remote(0)))?;
 /// # while region.read(1024, 5)? != b"hello" {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -344,9 +346,33 @@ impl MemoryWindow {
         MemoryWindow(Home::new(Allocated { device, window }))
     }
 
-    /// Returns the STag. Each bind gives it another key.
+    /// Makes the window with the device of the host, too, if there is one.
+    pub(crate) fn allocated(device: Arc<Adapter>, window: Arc<Window>) -> Result<Self, Error> {
+        let made = device.host.as_ref().map(|host| host.allocate_window(&window));
+        // Dropped, it leaves the table, too.
+        let window = Self::new(device, window);
+        made.transpose()?;
+        Ok(window)
+    }
+
+    /// Returns the STag, by which requests name the window. Each bind gives it another key. The
+    /// peer names it so, too, unless a device of the host has another key for it: see
+    /// [`remote`](Self::remote).
     pub fn stag(&self) -> Stag {
         self.0.anywhere().window.stag()
+    }
+
+    /// Returns a place in the window, counted from its first octet, for a request of its peer's.
+    /// On a device of the host, that is its key and an address. Nothing but zeros while the window
+    /// is not bound.
+    pub fn remote(&self, offset: usize) -> Remote {
+        let Allocated { device, window } = self.0.anywhere();
+        let (stag, offset) = (window.stag(), offset as u64);
+        let bound = window.base().and_then(|base| match &device.host {
+            Some(host) => host.window_remote(stag, offset),
+            None => Some(Remote { stag, to: base.wrapping_add(offset) }),
+        });
+        bound.unwrap_or(NOTHING)
     }
 }
 
@@ -359,6 +385,10 @@ impl fmt::Debug for MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         let Ok(Allocated { device, window }) = self.0.here() else { return };
+        let turn = device.host.as_ref().map(|host| (host, host.turn()));
+        if let Some((host, _)) = &turn {
+            host.forget_window(window.stag());
+        }
         // Through the handle, not by STag: a bind in another thread may be changing that.
         let _ = device.mem.release_window(window);
     }

@@ -1,20 +1,22 @@
-//! A device of the host below an [`Rnic`](crate::Rnic): its protection domains, and regions as it
-//! has them registered beside the table.
+//! A device of the host below an [`Rnic`](crate::Rnic): its protection domains, and regions and
+//! windows as it has them beside the table.
 //!
 //! Requests name memory by the STags of the table, which checks them when they are posted, as ever.
 //! The device knows each region by keys of its own, and its octets by their addresses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use rddp_ddp::Stag;
 use rddp_rdma::{Access, Capabilities, ConnectOptions, Remote, Sge};
-use rddp_verbs_device::{Device, DeviceError, Registration};
+use rddp_verbs_device::{self as verbs, Device, DeviceError, PostError, Registration};
 
-use super::{PdId, Region, RegionOptions};
+use super::lent::Windows;
+use super::{PdId, Region, RegionOptions, Window};
 use crate::capabilities::CAPABILITIES;
 
 /// A device of the host, and what is registered with it.
@@ -25,7 +27,8 @@ pub(crate) struct HostDevice {
     domains: Mutex<HashMap<PdId, Weak<Device>>>,
     /// By the regions' present STags.
     regions: Mutex<BTreeMap<Stag, Registered>>,
-    /// Held by who changes a region both here and in the table.
+    windows: Windows,
+    /// Held by who changes a region or a window both here and in the table.
     turn: Mutex<()>,
 }
 
@@ -41,7 +44,13 @@ struct Registered {
 
 impl HostDevice {
     pub(crate) fn new(device: Device) -> Self {
-        HostDevice { device, domains: Mutex::default(), regions: Mutex::default(), turn: Mutex::default() }
+        HostDevice {
+            device,
+            domains: Mutex::default(),
+            regions: Mutex::default(),
+            windows: Windows::default(),
+            turn: Mutex::default(),
+        }
     }
 
     /// Returns what programs may ask of the device: what it lacks and can be made up for exactly is
@@ -134,12 +143,47 @@ impl HostDevice {
         Some(self.regions.lock().get(&stag)?.own.remote()?.at(offset as u64))
     }
 
-    /// Returns the STag of the region that peers know by this key.
+    /// Makes the device's window for one that is new in the table.
+    pub(crate) fn allocate_window(&self, window: &Window) -> Result<(), DeviceError> {
+        self.windows.allocate(window.stag(), self.domain(window.pd())?)
+    }
+
+    /// Ends the device's window.
+    pub(crate) fn forget_window(&self, stag: Stag) {
+        self.windows.forget(stag);
+    }
+
+    /// Returns a place in a window as its peer names it, while it is bound.
+    pub(crate) fn window_remote(&self, stag: Stag, offset: u64) -> Option<Remote> {
+        Some(self.windows.remote(stag)?.at(offset))
+    }
+
+    /// Binds a window whose STag has changed from one to the other in the table, by the request
+    /// that `post` hands over.
+    pub(crate) fn bind(
+        &self,
+        (from, to): (Stag, Stag),
+        range: Sge,
+        post: impl FnOnce(&verbs::Window, (&Registration, Range<usize>)) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let renewed = self.windows.renew(from, to).map_err(|error| {
+            tracing::warn!(%error, "no memory window");
+            PostError::Device(std::io::ErrorKind::OutOfMemory.into())
+        })?;
+        let regions = self.regions.lock();
+        let (Some(lent), Some(known)) = (renewed, regions.get(&range.stag)) else {
+            return Err(PostError::Unregistered);
+        };
+        let start = range.addr.wrapping_sub(known.region.base_to()) as usize;
+        post(&lent.window, (&known.own, start..start + range.len as usize))
+    }
+
+    /// Returns the STag of the region or window that peers know by this key.
     pub(crate) fn stag_of(&self, key: Stag) -> Option<Stag> {
         let regions = self.regions.lock();
         let mut named =
             regions.iter().filter(|(_, known)| known.own.remote().is_some_and(|it| it.stag == key));
-        named.next().map(|(stag, _)| *stag)
+        named.next().map(|(stag, _)| *stag).or_else(|| self.windows.stag_of(key))
     }
 
     /// Returns a piece of a region as the device names it, for octets that are sent or received.

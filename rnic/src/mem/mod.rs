@@ -21,7 +21,7 @@
 //! | `map`, `unlisted`, `filesystem`, `writers` | is a range mapped; who else may change it |
 //! | `file`, `mapped` | ranges of files: not mapped, and mapped by us |
 //! | `alloc`, `shown` | memory of our own; counters that other processes read |
-//! | `host` | regions as a device of the host has them registered |
+//! | `host`, `lent` | regions and windows as a device of the host has them |
 //! | `error` | errors of registering and binding |
 #![allow(unsafe_code)] // the one place where the crate does
 
@@ -35,6 +35,7 @@ mod filesystem;
 mod grant;
 mod host;
 mod io;
+mod lent;
 mod map;
 mod mapped;
 mod octets;

@@ -245,6 +245,14 @@ impl Region {
         Ok(())
     }
 
+    /// Refuses what cannot be done while windows are bound to the region.
+    pub(crate) fn refuse_lent(&self) -> Result<(), MemError> {
+        match self.life.lock().windows {
+            0 => Ok(()),
+            windows => Err(MemError::WindowsBound { stag: self.stag(), windows }),
+        }
+    }
+
     /// Ends the registration: this library never touches the octets again.
     pub(super) fn retire(&self, stag: Option<Stag>, slots: &SlotTable) -> Result<(), MemError> {
         let mut life = self.alive(stag)?;

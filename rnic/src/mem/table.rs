@@ -256,6 +256,18 @@ impl MemTable {
         Ok(stag)
     }
 
+    /// Returns whether an STag is that of a window that is bound.
+    #[inline]
+    pub(crate) fn is_bound(&self, stag: Stag) -> bool {
+        self.window(stag).is_ok_and(|window| window.is_valid())
+    }
+
+    /// Returns whether an STag is that of a region, which need not be valid.
+    #[inline]
+    pub(crate) fn has_region(&self, stag: Stag) -> bool {
+        self.region(stag).is_ok()
+    }
+
     /// Ends a window, bound or not. Waits for placements in flight.
     pub fn deallocate_window(&self, stag: Stag) -> Result<(), MemError> {
         self.retire_window(&*self.window(stag)?, Some(stag))

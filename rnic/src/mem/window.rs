@@ -25,7 +25,12 @@ pub struct Window {
 
 enum Life {
     Unbound,
-    Bound { region: Arc<Region>, qp: QpNum },
+    /// `base` is the Tagged Offset of the first octet.
+    Bound {
+        region: Arc<Region>,
+        qp: QpNum,
+        base: u64,
+    },
     Deallocated,
 }
 
@@ -75,6 +80,14 @@ impl Window {
         self.status.is_valid()
     }
 
+    /// Returns the Tagged Offset of the first octet, while the window is bound.
+    pub(crate) fn base(&self) -> Option<u64> {
+        match *self.life.lock() {
+            Life::Bound { base, .. } => Some(base),
+            Life::Unbound | Life::Deallocated => None,
+        }
+    }
+
     /// Returns whether a bind may take the place of another.
     pub(super) fn is_rebindable(&self) -> bool {
         self.rebindable
@@ -108,7 +121,7 @@ impl Window {
         let (lent, file) = (region.is_lent(), region.file().cloned());
         // Now that nothing can fail any more: a bind that is refused leaves the old binding.
         let before = self.replace(&mut life, Life::Unbound, slots);
-        *life = Life::Bound { region, qp };
+        *life = Life::Bound { region, qp, base };
         self.status.set_valid(stag, access);
         // `is_file` is false whatever the region is: only the sources of own messages are asked for
         // it, and those are regions.
@@ -177,7 +190,7 @@ impl Window {
             self.status.set_invalid();
         }
         match std::mem::replace(life, next) {
-            Life::Bound { region, qp } => {
+            Life::Bound { region, qp, .. } => {
                 region.unbind();
                 Some(qp)
             }

@@ -3,9 +3,14 @@
 use rddp_rdma::{Atomics, Capabilities, Gather, Operation, RecvWr, SendWr, Sge};
 
 use crate::error::PostError;
+use crate::local::LocalMemory;
 
 /// Refuses a request that the device cannot carry out.
-pub(super) fn check_send(limits: &Capabilities, wr: &SendWr) -> Result<(), PostError> {
+pub(super) fn check_send(
+    limits: &Capabilities,
+    wr: &SendWr,
+    memory: LocalMemory<'_>,
+) -> Result<(), PostError> {
     let is_there = match &wr.operation {
         Operation::Send { gather, invalidate } if invalidate.is_none() || limits.send_invalidate => {
             return check_message(limits, gather);
@@ -20,6 +25,9 @@ pub(super) fn check_send(limits: &Capabilities, wr: &SendWr) -> Result<(), PostE
         Operation::CmpSwap { compare_mask, swap_mask, .. } => {
             has_atomics(limits, [*compare_mask, *swap_mask] == [u64::MAX; 2])
         }
+        // The device's key is known when the request is handed over.
+        Operation::Bind { key, .. } => limits.windows && key.is_none(),
+        Operation::Invalidate { stag } => limits.windows && !memory.table.has_region(*stag),
         _ => false,
     };
     if is_there { Ok(()) } else { Err(PostError::Unsupported) }

@@ -165,7 +165,7 @@ impl SendQueue {
     #[inline]
     fn check(&self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(Completed, u64), PostError> {
         if !self.transport.sends(&wr.operation) {
-            self.check_for_device(wr)?;
+            self.check_for_device(wr, memory)?;
         }
         Ok((completed(&wr.operation)?, check(&wr.operation, memory)?))
     }
@@ -173,8 +173,8 @@ impl SendQueue {
     /// Refuses a request that not every wire has, unless the device of this one has it.
     #[cold]
     #[inline(never)]
-    fn check_for_device(&self, wr: &SendWr) -> Result<(), PostError> {
-        limits::check_send(self.limits.as_ref().ok_or(PostError::Transport)?, wr)
+    fn check_for_device(&self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
+        limits::check_send(self.limits.as_ref().ok_or(PostError::Transport)?, wr, memory)
     }
 
     /// Refuses a request where the queue is full, with so many others that are posted later.

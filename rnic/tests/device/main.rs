@@ -10,4 +10,5 @@ mod opening;
 mod outstanding;
 mod shared;
 mod support;
+mod windows;
 mod working;

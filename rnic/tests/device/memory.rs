@@ -111,7 +111,7 @@ fn a_region_is_what_it_was_when_another_registration_is_refused() {
     let there = host.memory(8);
     let region = end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let told = region.remote(0);
-    for refused in [Access::REMOTE_WRITE, Access::LOCAL_WRITE | Access::BIND] {
+    for refused in [Access::REMOTE_WRITE, Access::LOCAL_WRITE | Access::REMOTE_INVALIDATE] {
         region.reregister(refused).unwrap_err();
     }
     assert_eq!(region.remote(0), told);

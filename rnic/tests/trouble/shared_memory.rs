@@ -194,7 +194,7 @@ fn a_third_peer_writes_through_windows_bound_meanwhile() {
     };
     three.send_while(&region, || {
         post(SendWr::bind(8, window.stag(), region.whole(), Access::REMOTE_WRITE));
-        three.write_to(Remote { stag: window.stag(), to: region.base() });
+        three.write_to(window.remote(0));
         post(SendWr::invalidate(9, window.stag()));
     });
 }

@@ -108,8 +108,8 @@ impl Device {
                 (Status::Flushed, _) => self.note_flushed(watch, cx),
                 (_, Completed::Receive | Completed::ReceiveImmediate) => self.received(cx, completion),
                 (status, _) => {
-                    cx.sq.carried_out(completion.wr_id, status);
-                    cx.retire();
+                    self.end_binding(completion.wr_id, status);
+                    carried_out(cx, completion.wr_id, status);
                     ended(status)
                 }
             });
@@ -124,6 +124,10 @@ impl Device {
         let Completion { status, byte_len, invalidated, immediate, solicited, .. } = *completion;
         let host = cx.attrs.device.host.as_ref();
         let invalidated = invalidated.map(|key| host.and_then(|host| host.stag_of(key)).unwrap_or(key));
+        if let Some(stag) = invalidated {
+            // The device has done it, whatever rights the window has.
+            let _ = cx.attrs.device.mem.invalidate_local(stag, cx.attrs.pd, cx.attrs.num);
+        }
         if status == Status::Success {
             cx.tally.add(Counter::SendsReceived, 1);
         }
@@ -147,6 +151,14 @@ impl Device {
         }
         Ok(())
     }
+}
+
+/// Completes a request.
+// `inline(never)`: with two callers of that, what it calls would go out of line of the other wires.
+#[inline(never)]
+pub(super) fn carried_out(cx: &mut Context<'_>, seq: u64, status: Status) {
+    cx.sq.carried_out(seq, status);
+    cx.retire();
 }
 
 /// Ends the connection behind a request that has failed: the device has ended it, too.

@@ -6,6 +6,7 @@
 //! | `opening` | from an address, or from a peer's request, to a connection |
 //! | `posting` | requests and receives |
 //! | `completing` | completions, and the connection's end |
+//! | `windows` | memory windows |
 //! | `bounce` | copies of what the device does not take inline |
 //!
 //! Nothing of it is put in line of the other wires, whose instructions are counted.
@@ -17,6 +18,7 @@ mod bounce;
 mod completing;
 mod opening;
 mod posting;
+mod windows;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -29,6 +31,7 @@ use rddp_verbs_device::{self as verbs, DeviceError, Endpoint, Queues, SharedRece
 
 use self::bounce::Bounce;
 pub(crate) use self::opening::{Lengths, Opening, accept};
+use self::windows::Binding;
 use super::{Watch, WireEvent};
 use crate::queues::attributes::QpAttributes;
 
@@ -42,6 +45,8 @@ pub(crate) struct Device {
     /// The device with the domain of the QP's PD.
     _domain: Arc<verbs::Device>,
     bounce: Bounce,
+    /// A bind that the device has, of which nothing is behind it but what is no bind.
+    binding: Option<Binding>,
     /// Receives at the front of the receive queue that the device has.
     given: usize,
     /// The device's queue that receives are taken from instead, if they are shared.
@@ -78,6 +83,7 @@ impl Device {
             endpoint,
             _domain: domain,
             bounce: Bounce::new(queues.sends),
+            binding: None,
             given: 0,
             shared,
             taken: Vec::new(),

@@ -13,7 +13,7 @@ use crate::queues::sq::Cursor;
 use crate::wire::WireEvent;
 
 /// The reason why a request is not handed over.
-enum Held {
+pub(super) enum Held {
     /// The device is full, or the connection is ending, or requests before it are to be done first.
     Later,
     /// The request ends with this status.
@@ -53,6 +53,9 @@ impl Device {
         // The device knows no such fence.
         if wqe.wr.local_fence && seq > cx.sq.oldest() {
             return Err(Held::Later);
+        }
+        if wqe.is_local() {
+            return self.post_local(cx).map(|()| true);
         }
         let host = cx.attrs.device.host.as_ref().ok_or(Held::Later)?;
         let part = self.part(host, &wqe.wr, offset)?;
@@ -211,7 +214,7 @@ fn named(host: &HostDevice, of: &Operation, sge: Sge) -> Option<Sge> {
 }
 
 /// Returns what becomes of a request that the device refuses.
-fn held(error: PostError) -> Held {
+pub(super) fn held(error: PostError) -> Held {
     match error {
         PostError::QueueFull { .. } | PostError::NotConnected => Held::Later,
         // A region that has been deregistered since the request was posted.
