@@ -6,6 +6,7 @@ use rddp_iwarp::{Receive, Segment, Target, Trouble};
 use rddp_rdma::{Completed, Operation, Remote, SendWr, Stag};
 use rddp_rdmap::{AtomicOp, AtomicResponse, Fault, Offending, Opcode, Place, ReadRequestRepr, ReadResponse};
 
+use super::Stop;
 use super::shape::{Memory, PIECE, Posted, SINKS, Shape, longest, unknown};
 use crate::ring::Ring;
 
@@ -132,13 +133,15 @@ impl Inbound {
         data: [u8; 8],
         solicited: bool,
         offending: Offending,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Stop> {
         if let Some(at) = self.message.take() {
             self.outgoing.free(at);
         }
         let [a, b, c, d, rest @ ..] = data;
         if rest != [0; 4] && rest != OF_SEND {
-            return Err(Trouble { fault: unknown(Opcode::Immediate), offending: Some(offending) });
+            let trouble = Trouble { fault: unknown(Opcode::Immediate), offending: Some(offending) };
+            let what = "Immediate Data whose last four octets are not 0: InfiniBand carries the first four";
+            return Err(Stop::Lacks { what, trouble: trouble.into() });
         }
         let data = [a, b, c, d, 0, 0, 0, 0];
         let posted = Posted { kind: Completed::Immediate, place: None, offending };

@@ -14,6 +14,9 @@ pub(crate) enum Stop {
     /// The plain host has broken a rule, or asks for what cannot go on.
     #[error("the plain host broke a rule: {0}")]
     Trouble(Box<Trouble>),
+    /// The plain host asks for what an adapter has in part.
+    #[error("{what}")]
+    Lacks { what: &'static str, trouble: Box<Trouble> },
     #[error("the plain host ended the stream: {0}")]
     Terminated(TerminateCode),
     #[error("the device's host: {status}")]
@@ -35,9 +38,10 @@ impl Stop {
     /// Returns what the plain host is to be told by a Terminate.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         match self {
-            Stop::Trouble(trouble) | Stop::Device { trouble, .. } | Stop::Refused { trouble, .. } => {
-                Some(**trouble)
-            }
+            Stop::Trouble(trouble)
+            | Stop::Lacks { trouble, .. }
+            | Stop::Device { trouble, .. }
+            | Stop::Refused { trouble, .. } => Some(**trouble),
             Stop::ImmediateWithOctets => Some(of_this_end()),
             // RFC 5040 §7.1 asks for none in answer to one, and §5.4 lets this end stop.
             Stop::Terminated(_) => None,

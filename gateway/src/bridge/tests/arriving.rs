@@ -65,6 +65,7 @@ fn four_octets_of_immediate_data_go_on_and_eight_do_not() {
     assert_eq!(world.bridge.next_request(), Some(wanted));
     assert_eq!(world.bridge.next_request(), Some(SendWr::immediate(0, [5, 6, 7, 8, 0, 0, 0, 0])));
     let stop = world.send(Opcode::Immediate, &[1; 8]).unwrap_err();
+    assert!(stop.to_string().contains("InfiniBand carries the first four"), "{stop}");
     assert_eq!(world.terminate(&stop).code, TerminateCode::UNEXPECTED_OPCODE);
 }
 
