@@ -16,6 +16,7 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use rddp_rdma::{Completion, Status};
+use rddp_rdmap::TerminateCode;
 use rddp_verbs_device::{Endpoint, Event};
 use socket2::SockRef;
 
@@ -46,6 +47,8 @@ pub(crate) struct Pair<'a> {
     completions: Vec<Completion>,
     /// The reason of the end, once one side has ended.
     reason: Option<Reason>,
+    /// The Terminate that is on its way to TCP.
+    owed: Option<TerminateCode>,
     /// The moment at which the connection is over, whatever is missing.
     until: Option<Instant>,
     /// The plain host sends nothing more that counts, and has sent its FIN.
@@ -77,6 +80,7 @@ impl<'a> Pair<'a> {
             train: Train::default(),
             completions: Vec::new(),
             reason: None,
+            owed: None,
             until: None,
             plain_ends: false,
             plain_closed: false,
@@ -261,6 +265,9 @@ impl<'a> Pair<'a> {
         if self.train.sent == self.train.octets.len() {
             self.train.octets.clear();
             self.train.sent = 0;
+            if let (Some(Reason::Broken { code, .. }), Some(sent)) = (&mut self.reason, self.owed.take()) {
+                *code = Some(sent);
+            }
         }
         true
     }
@@ -302,7 +309,7 @@ impl<'a> Pair<'a> {
         self.reason = Some(Reason::of(stop));
         self.plain_ends = true;
         if let Some(trouble) = stop.trouble() {
-            self.bridge.terminate(&trouble, &mut self.train.octets);
+            self.owed = self.bridge.terminate(&trouble, &mut self.train.octets);
         }
         // An RNIC tells of the end when its driver comes to it.
         self.until.get_or_insert_with(|| Instant::now() + LINGER);

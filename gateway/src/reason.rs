@@ -148,10 +148,11 @@ impl Reason {
         DeviceError::Removed { device: device.name().to_owned() }.into()
     }
 
+    /// Returns the reason of an end by a fault, before the plain host has been told of it.
     pub(crate) fn of(stop: &Stop) -> Self {
         let code = match stop {
             Stop::Terminated(code) => Some(*code),
-            _ => stop.trouble().map(|trouble| trouble.fault.code()),
+            _ => None,
         };
         Reason::Broken { cause: stop.to_string(), code }
     }

@@ -182,6 +182,18 @@ fn octets_that_are_no_mpa_and_silence_end_in_the_startup() {
     still_works(&good.0, &good.1);
 }
 
+/// RFC 5044 §7.1.2: a responder sends nothing before it has a good FPDU.
+#[test]
+fn a_fault_in_the_first_fpdu_ends_in_fin_alone_and_no_terminate_is_told_of() {
+    let world = world("gw_crc_first", Kind::Rxe);
+    let (mut peer, _program) = by_hand(&world);
+    send_damaged(&mut peer);
+    assert_eq!(peer.ended(), None);
+    drop(peer);
+    let (_, reason) = world.gateway.ended();
+    assert!(matches!(reason, Reason::Broken { code: None, .. }), "{reason:?}");
+}
+
 #[test]
 fn a_damaged_fpdu_and_a_reset_end_one_connection() {
     let world = world("gw_crc", Kind::Rxe);

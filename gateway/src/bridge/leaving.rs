@@ -9,7 +9,7 @@ use rddp_mpa::{Framer, mulpdu};
 use rddp_rdma::{Completion, RecvWr};
 use rddp_rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicResponseRepr, Opcode, Response, SEND_QUEUE, SendCounters, Stream,
-    untagged_header,
+    TerminateCode, untagged_header,
 };
 
 use super::shape::{Memory, Shape, Terms};
@@ -115,12 +115,17 @@ impl Outbound {
         segments.end_record(train.len())
     }
 
-    pub(super) fn terminate(&mut self, trouble: &Trouble, may_send: bool, train: &mut Vec<u8>) {
+    pub(super) fn terminate(
+        &mut self,
+        trouble: &Trouble,
+        may_send: bool,
+        train: &mut Vec<u8>,
+    ) -> Option<TerminateCode> {
         (self.first, self.messages, self.answers) = (None, VecDeque::new(), VecDeque::new());
         let termination = Termination::of(&trouble.fault, trouble.offending.as_ref(), may_send);
-        if let Some(terminate) = termination.terminate() {
-            self.own(&OwnMessage::terminate(&terminate), train);
-        }
+        let terminate = termination.terminate()?;
+        self.own(&OwnMessage::terminate(&terminate), train);
+        Some(terminate.code)
     }
 
     fn own(&mut self, message: &OwnMessage, train: &mut Vec<u8>) {

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use rddp_iwarp::{Receiver, Step, Trouble};
 use rddp_mpa::Deframer;
 use rddp_rdma::{Completed, Completion, RecvWr, SendWr, Stag, Status};
-use rddp_rdmap::{Event, Offending, Opcode, Response, Stream, StreamConfig};
+use rddp_rdmap::{Event, Offending, Opcode, Response, Stream, StreamConfig, TerminateCode};
 
 use self::arriving::{Arriving, Inbound, Work};
 use self::leaving::{Message, Outbound};
@@ -234,10 +234,11 @@ impl Bridge {
         ends
     }
 
-    /// Appends the Terminate that the plain host is owed, if it is, and drops all else.
-    pub(crate) fn terminate(&mut self, trouble: &Trouble, train: &mut Vec<u8>) {
+    /// Appends the Terminate that the plain host is owed, if it is, and drops all else. Returns the
+    /// Terminate's code.
+    pub(crate) fn terminate(&mut self, trouble: &Trouble, train: &mut Vec<u8>) -> Option<TerminateCode> {
         self.stream.fail();
-        self.outbound.terminate(trouble, self.inbound.may_send, train);
+        self.outbound.terminate(trouble, self.inbound.may_send, train)
     }
 
     /// Returns whether nothing of the plain host's is on its way to the device, or unanswered.
