@@ -4,6 +4,7 @@
 
 mod beside;
 mod ending;
+mod forks;
 mod listening;
 mod memory;
 mod opening;
