@@ -229,6 +229,13 @@ pub(crate) fn tell_not_made(what: impl std::fmt::Display, name: &str, error: &st
     }
 }
 
+/// Logs that a device does not listen. As [`tell_plain_server`], a process logs that as an error
+/// once.
+pub(crate) fn tell_not_listening(at: SocketAddr, name: &str, error: &std::io::Error) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    say(error_once(&TOLD), format_args!("listen {at}: device {name}: {error} (reported once)"));
+}
+
 /// Logs that a child of `fork` uses a socket of its parent's that a device has. As
 /// [`tell_plain_server`], a process logs it as an error once.
 pub(crate) fn tell_inherited() {

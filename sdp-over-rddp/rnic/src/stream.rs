@@ -100,7 +100,7 @@ impl SdpDevice {
         let local = source_for(addr)?;
         let private_data = hello(&self.config, local, addr, self.carrier).unwrap_or_default();
         let options = ConnectOptions { private_data, ..self.options.clone() };
-        let connected = endpoint.qp().connect(addr, &options).map_err(|error| refused(&error))?;
+        let connected = endpoint.qp().connect(addr, &options).map_err(refused)?;
         let agreed = answered(&connected.private_data, self.carrier).map_err(|_| {
             endpoint.qp().abort();
             io::Error::from(io::ErrorKind::ConnectionRefused)
@@ -477,14 +477,16 @@ fn io_error(error: Error) -> io::Error {
 }
 
 /// A peer that rejects, or that speaks no MPA, is none for SDP.
-fn refused(error: &ConnectError) -> io::Error {
+fn refused(error: ConnectError) -> io::Error {
     let kind = match error {
-        ConnectError::Tcp(error) | ConnectError::Unreached(ConnectFailed::Failed(error)) => error.kind(),
+        ConnectError::Device(error) => return io::Error::other(rddp_rnic::Error::Device(error)),
+        ConnectError::Tcp(ref error) | ConnectError::Unreached(ConnectFailed::Failed(ref error)) => {
+            error.kind()
+        }
         ConnectError::Unreached(ConnectFailed::NoRoute { .. }) => io::ErrorKind::NetworkUnreachable,
         ConnectError::TimedOut(_) | ConnectError::Unreached(ConnectFailed::Unreachable { .. }) => {
             io::ErrorKind::TimedOut
         }
-        ConnectError::Device(_) => io::ErrorKind::Other,
         _ => io::ErrorKind::ConnectionRefused,
     };
     io::Error::new(kind, error.to_string())

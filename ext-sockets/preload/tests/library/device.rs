@@ -157,3 +157,17 @@ fn too_little_locked_memory_is_told_once_with_its_remedy() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!((succeeded(&output).as_str(), told.matches("ulimit -l").count()), ("", 1), "{told}");
 }
+
+/// A `listen` that fails is told its user once, whatever it lacks.
+#[test]
+fn a_listen_that_fails_is_told_once_and_its_errno_is_as_tcps() {
+    let scratch = TempDir::new().unwrap();
+    let output = faked(&scratch, "siw0=0,rxe0=1", &["deaf"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (succeeded(&output).as_str(), told.matches("listen 127.101.0.1:").count()),
+        ("all is so\n", 1),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 1, "{told}");
+}

@@ -1,5 +1,6 @@
 /* Sockets whose streams a device may carry: device CASE. A program sees nothing of that: each case
- * but `forked` and `bereft` holds over TCP, too. Client and server are threads of one process.
+ * but `forked`, `bereft` and `deaf` holds over TCP, too. Client and server are threads of one
+ * process.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -393,7 +394,22 @@ static void leaves(void) {
 /* lacks PORT: the device cannot connect, which is tried twice. */
 static void lacks(void) {
     for (int turn = 0; turn < 2; turn++)
-        IS(connect(tcp(0), (void *)&here, sizeof here), -1);
+        FAILS(connect(tcp(0), (void *)&here, sizeof here), ENOMEM);
+}
+
+/* Neither at an address of another device, nor where somebody listens, which is tried twice. */
+static void deaf(void) {
+    struct sockaddr_in other = {AF_INET, 0, {inet_addr("127.101.0.1")}};
+    int elsewhere = tcp(0);
+    listens();
+    IS(bind(elsewhere, (void *)&other, sizeof other), 0);
+    FAILS(listen(elsewhere, 5), EADDRNOTAVAIL);
+    for (int turn = 0; turn < 2; turn++) {
+        int beside = tcp(0), one = 1;
+        IS(setsockopt(beside, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
+        IS(bind(beside, (void *)&here, sizeof here), 0);
+        FAILS(listen(beside, 5), EADDRINUSE);
+    }
 }
 
 int main(int count, char **words) {
@@ -402,7 +418,7 @@ int main(int count, char **words) {
         void (*run)(void);
     } cases[] = {{"echo", echo}, {"names", names}, {"file", file}, {"sets", sets}, {"refused", refused},
                  {"bulk", bulk}, {"full", full},   {"forked", forked}, {"bereft", bereft},
-                 {"asleep", asleep}};
+                 {"asleep", asleep}, {"deaf", deaf}};
     /* An emulated guest takes its time. */
     alarm(300);
     if (count == 3) {

@@ -67,8 +67,8 @@ impl Device {
         // The device's listener takes the port beside the program's socket, which keeps it.
         real::set_option(self.fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, &real::Value::int(1));
         let listener = device.listen(at).map_err(|error| {
-            switch::tell_failed(format_args!("listen {at}: device {}: {error}", adapter::name()));
-            listen_errno(&error)
+            switch::tell_not_listening(at, adapter::name(), &error);
+            errno_of(&error)
         })?;
         listener.tell_rejected(|peer, reason| {
             switch::tell_not_made(format_args!("accept {peer}"), adapter::name(), reason);
@@ -227,14 +227,6 @@ fn begin(listening: &Arc<Listening>) -> Result<(), Errno> {
     let _no_signals = real::NoSignals::here();
     let thread = std::thread::Builder::new().name("rddp-accept".into());
     thread.spawn(move || listening.run()).map(drop).map_err(|_| Errno::WOULD_BLOCK)
-}
-
-/// Returns the host's errno, if it was the host that refused.
-fn listen_errno(error: &io::Error) -> Errno {
-    match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(rddp_rnic::Error::Host { error, .. }) => errno_of(error),
-        _ => errno_of(error),
-    }
 }
 
 #[cfg(test)]

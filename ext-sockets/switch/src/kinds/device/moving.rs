@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use libc::{POLLIN, POLLOUT};
 use rddp_real as real;
+use rddp_rnic::{DeviceError, Error};
 use rddp_sdp_rnic::SdpStream;
 use rddp_stream::{Errno, Patience, handlers_restart, lent, raise_sigpipe};
 
@@ -269,8 +270,11 @@ fn parts<'a>(
     })
 }
 
-/// Returns the errno of a call of the stream.
+/// Returns the errno of a call of the stream, or of the device.
 pub(super) fn errno_of(error: &io::Error) -> Errno {
+    if let Some(refusal) = error.get_ref().and_then(|error| error.downcast_ref()) {
+        return errno_of_refusal(refusal);
+    }
     Errno(error.raw_os_error().unwrap_or(match error.kind() {
         io::ErrorKind::WouldBlock => libc::EAGAIN,
         io::ErrorKind::BrokenPipe => libc::EPIPE,
@@ -287,4 +291,20 @@ pub(super) fn errno_of(error: &io::Error) -> Errno {
         io::ErrorKind::InvalidData => libc::EPROTO,
         _ => libc::EIO,
     }))
+}
+
+/// Returns the errno of what the host or its device refuses.
+fn errno_of_refusal(error: &Error) -> Errno {
+    match error {
+        Error::Host { error, .. }
+        | Error::Device(DeviceError::Memory { error, .. } | DeviceError::Call { error, .. }) => {
+            errno_of(error)
+        }
+        Error::Device(DeviceError::LockedMemory { .. }) => Errno(libc::ENOMEM),
+        Error::Device(DeviceError::AddressInUse { .. }) => Errno(libc::EADDRINUSE),
+        Error::Device(DeviceError::Elsewhere { .. } | DeviceError::NoAddress { .. }) => {
+            Errno(libc::EADDRNOTAVAIL)
+        }
+        _ => Errno(libc::EIO),
+    }
 }
