@@ -55,6 +55,11 @@ fn a_refused_connect_is_told_by_the_call_or_by_so_error() {
 }
 
 #[test]
+fn connections_beyond_the_queue_of_a_listener_wait() {
+    run("crowded");
+}
+
+#[test]
 fn both_directions_go_on_whether_their_senders_sleep_or_wait() {
     run("bulk");
 }
@@ -140,7 +145,7 @@ fn faked(scratch: &TempDir, devices: &str, words: &[&str]) -> Command {
 #[test]
 fn calls_answer_by_devices_of_the_host() {
     for (devices, case) in ["siw0=0", "rxe0=1"].into_iter().flat_map(|devices| {
-        ["echo", "names", "file", "sets", "refused", "bulk", "full", "bereft", "asleep"]
+        ["echo", "names", "file", "sets", "refused", "crowded", "bulk", "full", "bereft", "asleep"]
             .map(|case| (devices, case))
     }) {
         let scratch = TempDir::new().unwrap();

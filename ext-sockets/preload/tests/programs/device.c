@@ -124,6 +124,10 @@ static void names(void) {
     IS(write(again, "dup", 3), 3);
     SOON(b, POLLIN);
     IS(read(b, got, 4), 3);
+    IS(polled(b, POLLIN, 0), 0);
+    IS(shutdown(b, SHUT_RD), 0);
+    SOON(b, POLLIN);
+    IS(read(b, got, 4), 0);
 }
 
 /* Waits for an edge that tells this. Of others there may be more than TCP has. */
@@ -172,6 +176,7 @@ static void sets(void) {
     if (connect(a, (void *)&here, sizeof here) != 0)
         IS(errno, EINPROGRESS);
     errno = 0;
+    IS(fcntl(a, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
     SOON(a, POLLOUT);
     IS((getsockopt(a, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}), error), 0);
     edge(edges, EPOLLOUT);
@@ -218,6 +223,31 @@ static void refused(void) {
     /* A socket whose connect has failed may connect once more. */
     listens();
     IS(connect(a, (void *)&here, sizeof here), 0);
+    /* What nobody has accepted ends with the listener. */
+    char octet;
+    SOON(listener, POLLIN);
+    IS(close(listener), 0);
+    FAILS(read(a, &octet, 1), ECONNRESET);
+}
+
+/* Those beyond the queue of a listener wait until there is room. TCP has one more than was asked
+ * for. */
+static void crowded(void) {
+    listens();
+    IS(listen(listener, 1), 0);
+    connected();
+    SOON(listener, POLLIN);
+    int beyond[2];
+    for (int at = 0; at < 2; at++) {
+        beyond[at] = tcp(SOCK_NONBLOCK);
+        if (connect(beyond[at], (void *)&here, sizeof here) != 0)
+            IS(errno, EINPROGRESS);
+        errno = 0;
+    }
+    IS(polled(beyond[1], POLLOUT, 50), 0);
+    accepted();
+    accepted();
+    SOON(beyond[1], POLLOUT);
 }
 
 enum { BULK = 20 << 20 };
@@ -418,7 +448,7 @@ int main(int count, char **words) {
         void (*run)(void);
     } cases[] = {{"echo", echo}, {"names", names}, {"file", file}, {"sets", sets}, {"refused", refused},
                  {"bulk", bulk}, {"full", full},   {"forked", forked}, {"bereft", bereft},
-                 {"asleep", asleep}, {"deaf", deaf}};
+                 {"asleep", asleep}, {"deaf", deaf}, {"crowded", crowded}};
     /* An emulated guest takes its time. */
     alarm(300);
     if (count == 3) {
