@@ -145,7 +145,7 @@ fn faked(scratch: &TempDir, devices: &str, words: &[&str]) -> Command {
 #[test]
 fn calls_answer_by_devices_of_the_host() {
     for (devices, case) in ["siw0=0", "rxe0=1"].into_iter().flat_map(|devices| {
-        ["echo", "names", "file", "sets", "refused", "crowded", "bulk", "full", "bereft", "asleep"]
+        ["echo", "names", "file", "sets", "refused", "crowded", "bulk", "full", "bereft", "asleep", "removed"]
             .map(|case| (devices, case))
     }) {
         let scratch = TempDir::new().unwrap();
@@ -175,4 +175,13 @@ fn a_listen_that_fails_is_told_once_and_its_errno_is_as_tcps() {
         "{told}"
     );
     assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+#[test]
+fn a_connect_with_a_time_limit_goes_on_behind_it() {
+    for devices in ["siw0=0", "rxe0=1"] {
+        let scratch = TempDir::new().unwrap();
+        let mut command = faked(&scratch, devices, &["silent", "9"]);
+        succeeded(&command.env("HERE", "127.100.0.200").output().unwrap());
+    }
 }

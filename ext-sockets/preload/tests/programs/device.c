@@ -1,8 +1,9 @@
 /* Sockets whose streams a device may carry: device CASE. A program sees nothing of that: each case
- * but `forked`, `bereft` and `deaf` holds over TCP, too. Client and server are threads of one
- * process.
+ * but `forked`, `bereft`, `deaf` and `removed` holds over TCP, too. Client and server are threads
+ * of one process.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -427,6 +428,25 @@ static void lacks(void) {
         FAILS(connect(tcp(0), (void *)&here, sizeof here), ENOMEM);
 }
 
+/* silent PORT: a host that does not answer, and a connect that has a time limit. */
+static void silent(void) {
+    struct timeval moment = {.tv_usec = 100000};
+    int a = tcp(0);
+    IS(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &moment, sizeof moment), 0);
+    FAILS(connect(a, (void *)&here, sizeof here), EINPROGRESS);
+    FAILS(connect(a, (void *)&here, sizeof here), EALREADY);
+}
+
+/* A listener whose device is taken away, which the played one's library does. */
+static void removed(void) {
+    listens();
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void (*take_away)(int) = dlsym(library, "fake_remove");
+    take_away(0);
+    SOON(listener, POLLIN);
+    FAILS(accept(listener, NULL, NULL), EINVAL);
+}
+
 /* Neither at an address of another device, nor where somebody listens, which is tried twice. */
 static void deaf(void) {
     struct sockaddr_in other = {AF_INET, 0, {inet_addr("127.101.0.1")}};
@@ -448,13 +468,13 @@ int main(int count, char **words) {
         void (*run)(void);
     } cases[] = {{"echo", echo}, {"names", names}, {"file", file}, {"sets", sets}, {"refused", refused},
                  {"bulk", bulk}, {"full", full},   {"forked", forked}, {"bereft", bereft},
-                 {"asleep", asleep}, {"deaf", deaf}, {"crowded", crowded}};
+                 {"asleep", asleep}, {"deaf", deaf}, {"crowded", crowded}, {"removed", removed}};
     /* An emulated guest takes its time. */
     alarm(300);
     if (count == 3) {
         const char *at = getenv("HERE");
         here = (struct sockaddr_in){AF_INET, htons(atoi(words[2])), {inet_addr(at ? at : "127.0.0.1")}};
-        strcmp(words[1], "leaves") == 0 ? leaves() : lacks();
+        strcmp(words[1], "leaves") == 0 ? leaves() : strcmp(words[1], "lacks") == 0 ? lacks() : silent();
         return 0;
     }
     if (count == 2 && strcmp(words[1], "takes") == 0) {
